@@ -206,7 +206,7 @@ class Card:
             raise Wrong("the card does not stop") from None
         if kind:
             report = json.loads(told)
-            print(f"the card: {report['ledger']}, {report['drops']}, {report['notes']} {errors[-1000:]}", flush=True)
+            print(f"the card: {report['ledger']}, {report['drops']}, {report['guests']} {errors[-1000:]}", flush=True)
             return
         self.report = json.loads(told)
         ledger, drops = self.report["ledger"], self.report["drops"]
@@ -447,9 +447,9 @@ def restarts(lab):
                     echoes.go_on("after a kill of QEMU")
         finally:
             guest.kill()
-    connections = card.report["notes"][0]
-    if f": {kills(QEMU_KILLS) + 1} connections" not in connections:
-        raise Wrong(connections)
+    guest = card.report["guests"][0]
+    if guest["connections"] != kills(QEMU_KILLS) + 1:
+        raise Wrong(guest)
     return f"{REBINDS} of the driver, 1 of the guest, {kills(QEMU_KILLS)} of QEMU; {sum(echoes.count)} echoes"
 
 

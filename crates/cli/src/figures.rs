@@ -5,10 +5,14 @@
 use crate::output::{self, STAYS, count, nanoseconds, percent, rate, ratio};
 use picnic_control::figures::{Figure, Figures, Kind, Shown, Unit};
 use picnic_control::report::{
-    ClassReport, FilterGroupReport, FunctionReport, KernelReport, QueueReport, Report, WireReport,
+    ClassReport, FilterGroupReport, FunctionReport, GuestReport, KernelReport, QueueReport, Report,
+    WireReport,
 };
 use serde_json::{Map, Value};
 use std::cmp::Reverse;
+
+/// Most characters of a column that is widened for its cells.
+const MOST_WIDTH: usize = 24;
 
 /// Contents of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,8 +116,11 @@ impl Table {
                 Show::Totals => [(figure.totals, false), (figure.pace, true)],
                 Show::Rates => [(figure.rates, grows), (0, false)],
             };
+            // A name that no row has.
+            let is_absent = figure.kind == Kind::Label
+                && rows.iter().all(|(_, figures)| figures[place].value.is_null());
             for (weight, is_rate) in columns {
-                if weight != 0 && Some(figure.kind) != without {
+                if weight != 0 && Some(figure.kind) != without && !is_absent {
                     table.columns.push(Column::of(figure, is_rate, weight));
                     sources.push((place, is_rate));
                 }
@@ -124,6 +131,12 @@ impl Table {
                 cell(&figures[place], figures, is_rate.then_some(seconds))
             });
             table.rows.push([name.clone().into()].into_iter().chain(cells).collect());
+        }
+        // Names have any length.
+        for (place, column) in table.columns.iter_mut().enumerate() {
+            let cells = table.rows.iter().filter_map(|row| row.get(place));
+            let longest = cells.map(|cell| cell.text.chars().count()).max().unwrap_or(0);
+            column.width = column.width.max(longest.min(MOST_WIDTH) as u16);
         }
         table
     }
@@ -155,7 +168,9 @@ fn cell(shown: &Shown, row: &[Shown], seconds: Option<f64>) -> Cell {
     }
     let whole = row.iter().find(|other| other.figure.key == figure.of);
     if let Some((part, whole)) = value.as_u64().zip(whole.and_then(|whole| whole.value.as_u64())) {
-        return Cell { text: format!("{part}/{whole}"), level: Level::of_ring(part, whole) };
+        let is_ring = figure.unit == Unit::Descriptors;
+        let level = if is_ring { Level::of_ring(part, whole) } else { Level::Fine };
+        return Cell { text: format!("{part}/{whole}"), level };
     }
     let text = match (figure.kind, value) {
         (Kind::Quotient, _) => ratio(number),
@@ -202,6 +217,17 @@ pub(crate) fn queues(report: &Report, show: Show) -> Table {
     let rows: Vec<_> = queues.map(|queue| (queue.queue.to_string(), queue.figures())).collect();
     let without = (!is_known).then_some(Kind::Latency);
     Table::of::<QueueReport>(("queue", 5), &rows, (show, report.duration_s), without)
+}
+
+/// Each guest and, if there are several, their sum; none without guests.
+pub(crate) fn guests(report: &Report, show: Show) -> Option<Table> {
+    let guests = report.guests.iter();
+    let mut rows: Vec<_> = guests.map(|guest| (guest.guest.clone(), guest.figures())).collect();
+    if rows.len() > 1 {
+        rows.push(("all guests".into(), sum(&rows)));
+    }
+    let table = || Table::of::<GuestReport>(("guest", 16), &rows, (show, report.duration_s), None);
+    (!rows.is_empty()).then(table)
 }
 
 /// Each function, with its own figures among rates; none if there is no function.

@@ -29,6 +29,7 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
         Some(figures::wires(report, Show::Totals)),
         figures::parts(report, Show::Totals),
         Some(figures::queues(report, Show::Totals)),
+        figures::guests(report, Show::Totals),
         figures::functions(report, Show::Totals),
         figures::own_figures(report),
         figures::classes(report, Show::Totals),
@@ -50,6 +51,17 @@ pub(crate) fn text(name: &str, report: &Report) -> String {
     }
     for (place, packets) in &report.drops_by_stage {
         line("dropped", format!("{} {place}", count(*packets)));
+    }
+    for guest in &report.guests {
+        let drops = guest.drops.iter();
+        let drops: Vec<_> =
+            drops.map(|(reason, packets)| format!("{} {reason}", count(*packets))).collect();
+        if !drops.is_empty() {
+            line("guest", format!("{}: dropped {}", guest.guest, drops.join(", ")));
+        }
+        for fault in &guest.faults {
+            line("guest", format!("{}: {fault}", guest.guest));
+        }
     }
     let latency = &report.latency_ns;
     line(
@@ -202,8 +214,8 @@ mod tests {
     use super::*;
     use crate::figures::OWN_FIGURES;
     use picnic_control::report::{
-        CoreReport, FunctionReport, KernelReport, LatencyReport, PollReport, QueueReport, Stamp,
-        TargetCoreReport, WireReport,
+        CoreReport, FunctionReport, GuestPhase, GuestReport, KernelReport, LatencyReport,
+        PollReport, QueueReport, Stamp, TargetCoreReport, WireReport,
     };
     use serde_json::Map;
 
@@ -265,6 +277,51 @@ mod tests {
             },
             notes: vec!["something to know".into()],
             ..Report::default()
+        }
+    }
+
+    #[test]
+    fn guests_have_a_table_and_their_losses() {
+        let mut report = report();
+        assert!(!text("picnic0", &report).contains("guest"));
+        report.queues[0].guest = Some("vm0".into());
+        let drops = [("no_descriptor".into(), 1_200), ("ring_full".into(), 10)].into();
+        let vm0 = GuestReport {
+            guest: "vm0".into(),
+            state: GuestPhase::Ready,
+            ready_queues: 1,
+            queues: 2,
+            rings: Some("packed".into()),
+            mtu_bytes: 9_000,
+            packets: 1_990,
+            transmitted: 40,
+            dropped: 1_210,
+            drops,
+            faults: vec!["ring 1: its area is too small".into()],
+            ..GuestReport::default()
+        };
+        let vm1 = GuestReport { guest: "vm1".into(), packets: 10, ..GuestReport::default() };
+        report.guests = vec![vm0, vm1];
+        let text = text("picnic0", &report);
+        let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+        let lines: Vec<_> = text.lines().map(words).collect();
+        for line in [
+            "guest vm0: dropped 1,200 no_descriptor, 10 ring_full",
+            "guest vm0: ring 1: its area is too small",
+        ] {
+            assert!(lines.iter().any(|found| found == line), "{line} in {text}");
+        }
+        for (start, parts) in [
+            ("guest state queues", &["packets", "tx packets", "dropped"][..]),
+            ("vm0 ready 1/2", &["1,990", "40", "1,210"]),
+            ("vm1 waiting 0/0", &["10"]),
+            ("all guests", &["2,000", "40", "1,210"]),
+            ("queue guest core", &["packets"]),
+            ("0 vm0 ", &["1,990"]),
+        ] {
+            let line = lines.iter().find(|line| line.starts_with(start));
+            let line = line.unwrap_or_else(|| panic!("{start} in {text}"));
+            assert!(parts.iter().all(|part| line.contains(part)), "{line}");
         }
     }
 

@@ -35,6 +35,8 @@ const MOST_SNAP: u32 = 262_144;
 pub struct CaptureRequest {
     /// Stages to capture, as in `[trace]`.
     pub stages: Vec<TraceStage>,
+    /// Guests whose queues to capture, by name, with the stage `queue`; default: all queues.
+    pub guests: Vec<String>,
     /// Bytes of each packet to keep, 1 to 262144.
     pub snap_bytes: u32,
     /// Number of packets after which it ends.
@@ -52,6 +54,7 @@ impl Default for CaptureRequest {
         let CaptureOptions { snaplen, buffer_bytes, .. } = CaptureOptions::default();
         CaptureRequest {
             stages: vec![TraceStage::Wire],
+            guests: Vec::new(),
             snap_bytes: snaplen,
             packets: None,
             bytes: None,
@@ -70,6 +73,10 @@ impl CaptureRequest {
         if self.stages.is_empty() {
             let all = TraceStage::ALL.map(TraceStage::name).join(", ");
             return Err(format!("stages: found an empty list, allowed: one or more of {all}"));
+        }
+        if !self.guests.is_empty() && !self.stages.contains(&TraceStage::Queue) {
+            let found = self.guests.join(", ");
+            return Err(format!("guests: found {found}, allowed with the stage queue"));
         }
         if !(1..=MOST_SNAP).contains(&self.snap_bytes) {
             let found = self.snap_bytes;
@@ -93,6 +100,8 @@ impl CaptureRequest {
 #[derive(Debug)]
 struct CapturePoint {
     stage: TraceStage,
+    /// The guest of its queue.
+    guest: Option<String>,
     /// Its interface in a capture.
     name: String,
     handle: Handle,
@@ -130,16 +139,22 @@ impl Captures {
     }
 
     /// A probe for a place, with the running captures of that stage.
-    fn probe(&self, stage: TraceStage, name: String) -> Probe {
+    fn probe(&self, point: &HookPoint<'_>) -> Probe {
+        let (stage, name) = TraceStage::interface(point);
+        let guest = match *point {
+            HookPoint::Queue { guest, .. } => guest.map(Into::into),
+            _ => None,
+        };
         let (probe, handle) = Probe::new();
+        let place = CapturePoint { stage, guest, name, handle };
         let mut state = self.lock();
         state.places.retain(|place| !place.handle.is_orphaned());
         for (index, active) in state.active.iter().enumerate() {
-            if let Some(active) = active.as_ref().filter(|active| active.is_at(stage)) {
-                handle.put(index, active.capture.point(&name));
+            if let Some(active) = active.as_ref().filter(|active| place.is_in(&active.wanted)) {
+                place.handle.put(index, active.capture.point(&place.name));
             }
         }
-        state.places.push(CapturePoint { stage, name, handle });
+        state.places.push(place);
         probe
     }
 
@@ -162,7 +177,8 @@ impl Captures {
             return Err(RpcError::new(LIMIT, format!("{MOST} captures run, which is the limit")));
         };
         state.places.retain(|place| !place.handle.is_orphaned());
-        let places = || state.places.iter().filter(|place| wanted.stages.contains(&place.stage));
+        state.know(&wanted.guests)?;
+        let places = || state.places.iter().filter(|place| place.is_in(&wanted));
         if places().next().is_none() {
             let stages: Vec<_> = wanted.stages.iter().map(|stage| stage.name()).collect();
             let message = format!("nothing can be captured at {}", stages.join(", "));
@@ -273,7 +289,32 @@ impl Captures {
     }
 }
 
+impl CapturePoint {
+    fn is_in(&self, wanted: &CaptureRequest) -> bool {
+        let is_its = |guest: &String| wanted.guests.contains(guest);
+        let is_narrowed = self.stage == TraceStage::Queue && !wanted.guests.is_empty();
+        wanted.stages.contains(&self.stage)
+            && (!is_narrowed || self.guest.as_ref().is_some_and(is_its))
+    }
+}
+
 impl State {
+    /// Checks that the card has these guests.
+    fn know(&self, wanted: &[String]) -> Result<(), RpcError> {
+        let mut guests: Vec<_> =
+            self.places.iter().filter_map(|place| place.guest.as_deref()).collect();
+        guests.dedup();
+        let Some(unknown) = wanted.iter().find(|guest| !guests.contains(&guest.as_str())) else {
+            return Ok(());
+        };
+        let allowed = match guests.is_empty() {
+            true => "none: the card has no guests".to_owned(),
+            false => guests.join(", "),
+        };
+        let message = format!("guests: found {unknown}, allowed: {allowed}");
+        Err(RpcError::new(crate::protocol::INVALID_PARAMS, message))
+    }
+
     fn known(&self, number: u32) -> Result<(), RpcError> {
         let running = self.active.iter().flatten().map(|active| active.number);
         let mut all = running.chain(self.ended.iter().map(|(number, _)| *number));
@@ -289,10 +330,6 @@ impl State {
 }
 
 impl Active {
-    fn is_at(&self, stage: TraceStage) -> bool {
-        self.wanted.stages.contains(&stage)
-    }
-
     fn stop(&mut self) {
         self.stop.ask();
         self.capture.stop();
@@ -332,8 +369,7 @@ fn outcome(active: &Active, report: &CaptureReport) -> Value {
 /// A probe at every point: captures come later.
 impl Hook for Captures {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
-        let (stage, interface) = TraceStage::interface(point);
-        Some(Box::new(self.probe(stage, interface)))
+        Some(Box::new(self.probe(point)))
     }
 }
 
@@ -381,7 +417,7 @@ mod tests {
         assert_eq!(started, json!({ "capture": 1, "interfaces": ["wire0"] }));
         assert_eq!(captures.list()["captures"][0]["attached"], false);
         let mut second = captures.observer(&wire).unwrap();
-        let mut elsewhere = captures.observer(&HookPoint::Queue { index: 0 }).unwrap();
+        let mut elsewhere = captures.observer(&HookPoint::Queue { index: 0, guest: None }).unwrap();
         show(&mut first, Stage::Wire, 1);
         show(&mut second, Stage::Wire, 2);
         show(&mut elsewhere, Stage::Target, 4);
@@ -444,6 +480,34 @@ mod tests {
         assert_eq!(check(|wanted| wanted.packets = Some(0)), found("packets: found 0"));
         assert_eq!(check(|wanted| wanted.bytes = Some(1)), Ok(()));
         assert_eq!(check(|wanted| wanted.bytes = Some(0)), found("bytes: found 0"));
+    }
+
+    #[test]
+    fn queues_of_a_guest_are_captured_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let captures = Captures::default();
+        let queue = |index, guest| captures.observer(&HookPoint::Queue { index, guest }).unwrap();
+        let wanted = |stages: &[TraceStage], guests: &[&str]| CaptureRequest {
+            stages: stages.to_vec(),
+            guests: guests.iter().map(|&guest| guest.into()).collect(),
+            ..CaptureRequest::default()
+        };
+        let start = |wanted| captures.start(wanted, file(&folder), Duration::ZERO, 9);
+        let _wire = captures.observer(&HookPoint::Wire { index: 0, name: "wire0" }).unwrap();
+        let of_none = start(wanted(&[TraceStage::Queue], &["vm0"])).unwrap_err().message;
+        assert_eq!(of_none, "guests: found vm0, allowed: none: the card has no guests");
+        let mut queues =
+            [(0, "vm0"), (1, "vm0"), (2, "vm1")].map(|(index, guest)| queue(index, Some(guest)));
+        let stages = [TraceStage::Wire, TraceStage::Queue];
+        let unknown = start(wanted(&stages, &["vm1", "vm2"])).unwrap_err().message;
+        assert_eq!(unknown, "guests: found vm2, allowed: vm0, vm1");
+        let alone = wanted(&[TraceStage::Wire], &["vm1"]).check().unwrap_err();
+        assert_eq!(alone, "guests: found vm1, allowed with the stage queue");
+        let started = start(wanted(&stages, &["vm1"])).unwrap();
+        assert_eq!(started["interfaces"], json!(["wire0", "queue2 vm1"]));
+        queues.iter_mut().for_each(|queue| show(queue, Stage::Target, 2));
+        captures.stop(1).unwrap();
+        assert_eq!(ended(&captures, 1)["packets_written"], 2);
     }
 
     fn file(folder: &tempfile::TempDir) -> Option<OwnedFd> {

@@ -15,6 +15,7 @@
 //! ```
 
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Behaviour of a figure over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +26,8 @@ pub enum Kind {
     Counter,
     /// A counter of lost packets.
     Loss,
+    /// Counters of lost packets, by reason.
+    Losses,
     /// A value that may rise and fall.
     Gauge,
     /// A share of the time, from 0 to 1.
@@ -44,6 +47,7 @@ impl Kind {
             Kind::Label => "label",
             Kind::Counter => "counter",
             Kind::Loss => "counter of losses",
+            Kind::Losses => "counters of losses by reason",
             Kind::Gauge => "gauge",
             Kind::Share => "share of time",
             Kind::Quotient => "quotient",
@@ -54,7 +58,7 @@ impl Kind {
 
     /// Whether it is a sum of events, so that it has a rate.
     pub const fn grows(self) -> bool {
-        matches!(self, Kind::Counter | Kind::Loss)
+        matches!(self, Kind::Counter | Kind::Loss | Kind::Losses)
     }
 }
 
@@ -75,6 +79,10 @@ pub enum Unit {
     Polls,
     /// Descriptors in a ring.
     Descriptors,
+    /// Queues.
+    Queues,
+    /// Rings.
+    Rings,
     /// Occurrences.
     Times,
 }
@@ -90,6 +98,8 @@ impl Unit {
             Unit::Interrupts => "interrupts",
             Unit::Polls => "polls",
             Unit::Descriptors => "descriptors",
+            Unit::Queues => "queues",
+            Unit::Rings => "rings",
             Unit::Times => "times",
         }
     }
@@ -246,6 +256,17 @@ pub(crate) fn quotient(count: u64, per: u64) -> Option<f64> {
     (per != 0).then(|| count as f64 / per as f64)
 }
 
+/// Counts by name since `before`, without those that are zero.
+pub(crate) fn counts(
+    now: &BTreeMap<String, u64>,
+    before: &BTreeMap<String, u64>,
+) -> BTreeMap<String, u64> {
+    let left = now.iter().map(|(name, &count)| {
+        (name.clone(), count.saturating_sub(before.get(name).copied().unwrap_or(0)))
+    });
+    left.filter(|&(_, count)| count != 0).collect()
+}
+
 /// A figure derived from others of its group.
 pub(crate) fn of<G, F>(group: &G, read: fn(&G) -> F) -> F {
     read(group)
@@ -324,6 +345,9 @@ macro_rules! figures {
 
     (@since Counter ($now:expr) ($before:expr) $span:ident) => { $now.saturating_sub($before) };
     (@since Loss ($now:expr) ($before:expr) $span:ident) => { $now.saturating_sub($before) };
+    (@since Losses ($now:expr) ($before:expr) $span:ident) => {
+        $crate::figures::counts(&$now, &$before)
+    };
     (@since Share ($now:expr) ($before:expr) $span:ident) => {
         $crate::figures::Share::since($now, $before, $span)
     };

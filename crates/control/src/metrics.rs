@@ -8,8 +8,9 @@
 
 use crate::figures::{Figure, Figures, Kind, Shown, Unit};
 use crate::report::{
-    ClassReport, CoreReport, FilterGroupReport, FunctionReport, KernelReport, LEDGER,
-    LatencyReport, PollReport, QueueReport, Report, TargetCoreReport, WireReport,
+    ClassReport, CoreReport, FilterGroupReport, FunctionReport, GuestPhase, GuestReport,
+    KernelReport, LEDGER, LatencyReport, PollReport, QueueReport, Report, TargetCoreReport,
+    WireReport,
 };
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -135,6 +136,17 @@ impl Sink<'_, '_> {
                 values.map(|(labels, value)| (labels, ConstCounter::new(value)))
             };
             match (first.kind, first.unit) {
+                (Kind::Losses, _) => {
+                    let counts = series.flat_map(|(labels, value)| {
+                        let reasons = value.as_object().into_iter().flatten();
+                        reasons.filter_map(move |(reason, count)| {
+                            let mut labels = labels.clone();
+                            labels.push(("reason", reason.clone()));
+                            Some((labels, ConstCounter::new(count.as_u64()?)))
+                        })
+                    });
+                    self.series(described, MetricType::Counter, counts)?;
+                }
                 (Kind::Share, _) => {
                     self.series(described, MetricType::Counter, scaled(duration_s))?;
                 }
@@ -202,10 +214,13 @@ impl Collector for Page {
             sink.figures::<KernelReport>(duration_s, one(kernel.figures()).into())?;
         }
         let queues = report.queues.iter().map(|queue| {
-            let labels = vec![("queue", queue.queue.to_string()), ("core", queue.core.to_string())];
+            let mut labels = vec![("queue", queue.queue.to_string())];
+            labels.push(("core", queue.core.to_string()));
+            labels.extend(queue.guest.clone().map(|guest| ("guest", guest)));
             (labels, queue.figures())
         });
         sink.figures::<QueueReport>(duration_s, queues.collect())?;
+        guests(&mut sink, report)?;
         let places = places(report).map(|(labels, function)| (labels, function.figures()));
         sink.figures::<FunctionReport>(duration_s, places.collect())?;
         own(&mut sink, report)?;
@@ -237,6 +252,20 @@ fn places(report: &Report) -> impl Iterator<Item = (Labels<'static>, &FunctionRe
         ];
         (labels, function)
     })
+}
+
+/// Guests: their figures, and their state as a series for each state.
+fn guests(sink: &mut Sink<'_, '_>, report: &Report) -> fmt::Result {
+    let label = |guest: &GuestReport| vec![("guest", guest.guest.clone())];
+    let figures = report.guests.iter().map(|guest| (label(guest), guest.figures()));
+    sink.figures::<GuestReport>(report.duration_s, figures.collect())?;
+    let states = report.guests.iter().flat_map(|guest| {
+        GuestPhase::ALL.map(|state| {
+            let labels = [label(guest), vec![("state", state.to_string())]].concat();
+            (labels, f64::from(u8::from(guest.state == state)))
+        })
+    });
+    sink.gauges("picnic_guest_state", None, "1 for the state of the guest, 0 for others", states)
 }
 
 /// Functions' own counters and gauges.
@@ -287,6 +316,22 @@ mod tests {
         (queue.packets, queue.bytes, queue.interrupts) = (1, 2, 3);
         (queue.polls, queue.empty_polls, queue.transmitted) = (4, 5, 6);
         (queue.ring_full, queue.ring_depth, queue.ring_size) = (7, 8, 9);
+        queue.guest = Some("vm0".into());
+        report.guests = vec![GuestReport {
+            guest: "vm0".into(),
+            state: GuestPhase::Ready,
+            connections: 2,
+            ready_queues: 1,
+            queues: 2,
+            broken_rings: 3,
+            packets: 4,
+            bytes: 5,
+            transmitted: 6,
+            transmitted_bytes: 7,
+            dropped: 17,
+            drops: [("no_descriptor".into(), 8), ("ring_full".into(), 9)].into(),
+            ..GuestReport::default()
+        }];
         let function = |name: &str, packets, dropped| FunctionReport {
             name: name.into(),
             packets,
@@ -391,6 +436,29 @@ mod tests {
                     "chain=\"rx\",position=\"1\",function=\"b\\\"\\\\\\n\",gauge=\"share\" 0.5",
                 ],
             ),
+            ("picnic_guest_connections_times_total", &["guest=\"vm0\" 2"]),
+            ("picnic_guest_ready_queues", &["guest=\"vm0\" 1.0"]),
+            ("picnic_guest_queues", &["guest=\"vm0\" 2.0"]),
+            ("picnic_guest_broken_rings", &["guest=\"vm0\" 3.0"]),
+            ("picnic_guest_delivered_packets_total", &["guest=\"vm0\" 4"]),
+            ("picnic_guest_delivered_bytes_total", &["guest=\"vm0\" 5"]),
+            ("picnic_guest_transmitted_packets_total", &["guest=\"vm0\" 6"]),
+            ("picnic_guest_transmitted_bytes_total", &["guest=\"vm0\" 7"]),
+            (
+                "picnic_guest_dropped_packets_total",
+                &[
+                    "guest=\"vm0\",reason=\"no_descriptor\" 8",
+                    "guest=\"vm0\",reason=\"ring_full\" 9",
+                ],
+            ),
+            (
+                "picnic_guest_state",
+                &[
+                    "guest=\"vm0\",state=\"waiting\" 0.0",
+                    "guest=\"vm0\",state=\"connected\" 0.0",
+                    "guest=\"vm0\",state=\"ready\" 1.0",
+                ],
+            ),
             (
                 "picnic_latency_seconds",
                 &["quantile=\"0.5\" 0.0000015", "quantile=\"0.99\" 0.0000025"],
@@ -427,7 +495,11 @@ mod tests {
             ("picnic_queue_ring_size_descriptors", "9.0"),
         ] {
             let found = values(&text, family);
-            assert_eq!(found[1], format!("queue=\"1\",core=\"5\" {count}"), "{family}");
+            assert_eq!(
+                found[1],
+                format!("queue=\"1\",core=\"5\",guest=\"vm0\" {count}"),
+                "{family}"
+            );
         }
     }
 }

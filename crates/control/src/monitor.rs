@@ -6,9 +6,10 @@
 
 use crate::latency::QueueLatency;
 use crate::report::{
-    ClassReport, CoreReport, FilterGroupReport, FunctionReport, KernelReport, LatencyReport,
-    PollReport, QueueReport, Report, TargetCoreReport, Times, WireReport,
+    ClassReport, CoreReport, FilterGroupReport, FunctionReport, GuestReport, KernelReport,
+    LatencyReport, PollReport, QueueReport, Report, TargetCoreReport, Times, WireReport,
 };
+use picnic_core::attachment::Guest;
 use picnic_core::direction::Direction;
 use picnic_core::doorbell::Doorbell;
 use picnic_core::stats::{Counter, WireCounters};
@@ -251,7 +252,9 @@ impl Monitor {
             let recorded = latency.iter().find(|part| usize::from(part.queue) == number);
             let latency_ns = recorded.map(|part| LatencyReport::of(&part.histogram));
             let latency_ns = latency_ns.unwrap_or_default();
-            QueueReport { latency_ns, ..QueueReport::read(number, core, queue) }
+            let is_its = |guest: &&Arc<dyn Guest>| guest.queues().contains(&(number as u16));
+            let guest = view.guests.iter().find(is_its).map(|guest| guest.name().to_owned());
+            QueueReport { latency_ns, guest, ..QueueReport::read(number, core, queue) }
         });
         Report {
             about: None,
@@ -260,6 +263,7 @@ impl Monitor {
             duration_s: duration_ns / 1e9,
             wires: view.wires.iter().map(WireReport::read).collect(),
             queues: queues.collect(),
+            guests: GuestReport::all(view),
             kernel: poll.as_ref().map(|poll| KernelReport::read(received, &totals, poll)),
             poll,
             functions: function_reports(view, Direction::Rx),

@@ -5,7 +5,10 @@
 //! of its wire defines the receive time. Counts are exact in every world; `times` tells whether
 //! times and shares of time are measured or modelled.
 
+mod guest;
 mod ledger;
+
+pub use guest::{GuestPhase, GuestQueues, GuestReport};
 
 use crate::figures::{Figure, Figures, Kind, Shown, Span, figures, quotient};
 use crate::instrument::TraceReport;
@@ -42,6 +45,9 @@ pub struct Report {
     pub wires: Vec<WireReport>,
     /// By queue.
     pub queues: Vec<QueueReport>,
+    /// By guest; omitted unless the host is virtual machines.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guests: Vec<GuestReport>,
     /// Packets that stayed in the kernel, for a card that the kernel and the poll engine share;
     /// omitted if one engine has all packets.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -227,6 +233,11 @@ figures! {
     QueueReport from (number: usize, core: usize, view: &QueueView) {
         /// Number of the queue.
         Label queue: u16 = number as u16 => { live: "queue" };
+        /// Its guest; omitted if it has none.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        Label guest: Option<String> = None => {
+            live: "guest", heading: "guest", totals: 6, rates: 8
+        };
         /// Its target core.
         Label core: usize = core => { live: "core", heading: "core", totals: 4, rates: 6 };
         /// Packets handed to the host.
@@ -262,6 +273,10 @@ figures! {
         Counter transmitted: u64 = view.target.transmitted.get() => {
             unit: Packets, metric: "picnic_queue_transmitted", live: "tx_pps",
             heading: "tx packets", totals: 2, rates: 1
+        };
+        /// Bytes that the host sent.
+        Counter transmitted_bytes: u64 = view.target.transmitted_bytes.get() => {
+            unit: Bytes, metric: "picnic_queue_transmitted", live: "tx_bits_per_s"
         };
         /// Packets of those that left for a wire, or were refused by it.
         Counter tx_completed: u64 = view.steer.tx_completed.get() => { unit: Packets };
@@ -519,6 +534,7 @@ pub fn declared() -> Vec<(String, Figure)> {
     let groups = [
         ("wires[].", WireReport::default().figures()),
         ("queues[].", QueueReport::default().figures()),
+        ("guests[].", GuestReport::default().figures()),
         ("kernel.", KernelReport::default().figures()),
         ("poll.", PollReport::default().figures()),
         ("functions[].", FunctionReport::default().figures()),

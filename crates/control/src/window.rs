@@ -1,9 +1,8 @@
 //! The figures of a window: the difference of two reports of a running card.
 
-use crate::figures::{Figures, Span};
+use crate::figures::{Figures, Span, counts};
 use crate::latency::{Recorded, merged};
 use crate::report::{FilterGroupReport, FunctionReport, LatencyReport, Report};
-use std::collections::BTreeMap;
 
 impl Report {
     /// The figures since `before`, an earlier report of the same card. Packets in flight then count
@@ -33,6 +32,7 @@ impl Report {
             duration_s: span.seconds(),
             wires: each(&self.wires, &before.wires, span),
             queues,
+            guests: each(&self.guests, &before.guests, span),
             kernel: self.kernel.since(&before.kernel, span),
             poll: self.poll.since(&before.poll, span),
             functions: functions(&self.functions, &before.functions, span),
@@ -62,13 +62,6 @@ fn window(now: &[Recorded], before: &[Recorded]) -> Vec<Recorded> {
     let none = Recorded::default();
     let was = |queue| before.iter().find(|part| part.queue == queue).unwrap_or(&none);
     now.iter().map(|part| part.since(was(part.queue))).collect()
-}
-
-fn counts(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
-    let left = now.iter().map(|(name, &count)| {
-        (name.clone(), count.saturating_sub(before.get(name).copied().unwrap_or(0)))
-    });
-    left.filter(|&(_, count)| count != 0).collect()
 }
 
 fn groups(
@@ -104,8 +97,9 @@ fn functions(
 mod tests {
     use super::*;
     use crate::bench;
-    use crate::report::{KernelReport, PollReport, TakenAway, declared};
+    use crate::report::{GuestReport, KernelReport, PollReport, TakenAway, declared};
     use serde_json::{Value, json};
+    use std::collections::BTreeMap;
 
     /// Whether a number only grows while a card runs, anywhere in a report.
     fn grows(key: &str) -> bool {
@@ -139,6 +133,8 @@ mod tests {
         let mut report = monitor.report_over(2_000_000_000, &[]);
         report.kernel = Some(KernelReport { packets: 0, delivered: 0, dropped: 0 });
         report.poll = Some(PollReport { packets: 0, taken: 0, lost: 0, delivered: 0, dropped: 0 });
+        let drops = [("ring_full".to_owned(), 1)].into();
+        report.guests = vec![GuestReport { drops, ..GuestReport::default() }];
         let mut report = serde_json::to_value(report).unwrap();
         let function = json!({
             "name": "slot", "packets": 0, "dropped": 0, "ns_per_packet": null,

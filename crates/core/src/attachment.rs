@@ -16,7 +16,9 @@ use crate::ring::spsc::Producer;
 use crate::stats::TargetCounters;
 use crate::time::Time;
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 
 /// The host side of one target queue.
 pub trait HostQueue: Send {
@@ -71,6 +73,11 @@ pub trait HostAttachment: Send {
     /// The key that cannot be met, and the system's error.
     fn open_queue(&mut self, queue: u16) -> Result<Box<dyn HostQueue>, ConfigError>;
 
+    /// The virtual machines behind its queues, if there are any; called after a queue was opened.
+    fn guests(&self) -> Vec<Arc<dyn Guest>> {
+        Vec::new()
+    }
+
     /// Empty buffers that each queue keeps available for packets of the host; zero for a host that
     /// only echoes.
     fn wants_buffers(&self) -> usize {
@@ -91,6 +98,39 @@ pub trait HostAttachment: Send {
     }
 }
 
+/// A virtual machine that has some queues of a card, for figures and captures.
+pub trait Guest: Send + Sync + fmt::Debug {
+    /// Its name, which no other guest of the card has.
+    fn name(&self) -> &str;
+
+    /// Its queues.
+    fn queues(&self) -> Range<u16>;
+
+    /// Its current state; at the end of the card, the last one. Waits for no target core.
+    fn state(&self) -> GuestState;
+}
+
+/// State of a guest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GuestState {
+    /// Whether a front end, such as QEMU, is connected.
+    pub is_connected: bool,
+    /// Times that one connected.
+    pub connections: u64,
+    /// Queues that the guest's driver uses.
+    pub ready_queues: u64,
+    /// Format of its rings, once negotiated: "split" or "packed".
+    pub rings: Option<&'static str>,
+    /// Names of the negotiated features.
+    pub features: Vec<&'static str>,
+    /// Bytes of its longest packet without the Ethernet header.
+    pub mtu: u64,
+    /// Rings that the card has stopped using because their content was wrong.
+    pub broken_rings: u64,
+    /// Reasons why rings could not be used or connections ended, each once.
+    pub faults: Vec<String>,
+}
+
 /// The doors of a target queue: a packet is delivered, transmitted or dropped.
 pub struct QueueOut<'a> {
     returns: &'a mut ReturnSender,
@@ -103,6 +143,7 @@ pub struct QueueOut<'a> {
     starved: usize,
     delivered: u64,
     bytes: u64,
+    submitted_bytes: u64,
 }
 
 impl<'a> QueueOut<'a> {
@@ -123,6 +164,7 @@ impl<'a> QueueOut<'a> {
             starved: 0,
             delivered: 0,
             bytes: 0,
+            submitted_bytes: 0,
         }
     }
 
@@ -195,8 +237,10 @@ impl<'a> QueueOut<'a> {
     #[inline(always)]
     fn stage(&mut self, packet: Descriptor) {
         self.ledger.made.add(1);
+        let length = packet.length();
         match self.tx.stage(packet) {
             Ok(()) => {
+                self.submitted_bytes += u64::from(length);
                 self.ledger.submitted.add(1);
                 self.counters.transmitted.add(1);
             }
@@ -270,5 +314,6 @@ impl Drop for QueueOut<'_> {
         self.ledger.delivered.add(self.delivered);
         self.counters.packets.add(self.delivered);
         self.counters.bytes.add(self.bytes);
+        self.counters.transmitted_bytes.add(self.submitted_bytes);
     }
 }

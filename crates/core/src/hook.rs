@@ -18,7 +18,7 @@
 //!     }
 //! }
 //! let hooks = Hooks::none().with(Count::default());
-//! # assert!(!hooks.observers(&HookPoint::Queue { index: 0 }).is_empty());
+//! # assert!(!hooks.observers(&HookPoint::Queue { index: 0, guest: None }).is_empty());
 //! ```
 //!
 //! | point | observers are shown |
@@ -61,6 +61,8 @@ pub enum HookPoint<'a> {
     Queue {
         /// Its number.
         index: u16,
+        /// Name of its guest, if it has one.
+        guest: Option<&'a str>,
     },
 }
 

@@ -46,6 +46,8 @@ pub struct TargetCounters {
     pub empty_polls: Counter,
     /// Packets the host gave to the tx ring.
     pub transmitted: Counter,
+    /// Their bytes.
+    pub transmitted_bytes: Counter,
     /// Nanoseconds from wire to target routine, one packet in 16.
     pub latency_ns: Counter,
     /// Packets that `latency_ns` sums.

@@ -96,7 +96,10 @@ pub fn assemble(
             fill_rings.push(sender);
             receiver
         });
-        let mut observers = hooks.observers(&HookPoint::Queue { index });
+        let guests = attachment.guests();
+        let guest = guests.iter().find(|guest| guest.queues().contains(&index));
+        let guest = guest.map(|guest| guest.name());
+        let mut observers = hooks.observers(&HookPoint::Queue { index, guest });
         if offline {
             observers.may_wait();
         }
@@ -146,6 +149,7 @@ pub fn assemble(
             })
             .collect(),
         queues: queue_views,
+        guests: attachment.guests(),
         functions: Functions::new(&rx, &tx),
         ledger: ledger.clone(),
         warnings,

@@ -1,6 +1,7 @@
 //! Read-only access to a running card: counters by wire, queue and function.
 
 use crate::chain::{ChainFunction, FunctionCounters};
+use picnic_core::attachment::Guest;
 use picnic_core::classes::ClassCounters;
 use picnic_core::direction::Direction;
 use picnic_core::guard::Groups;
@@ -18,6 +19,8 @@ pub struct View {
     pub wires: Vec<WireView>,
     /// By queue.
     pub queues: Vec<QueueView>,
+    /// The guests, in the order of their queues; none unless the host is virtual machines.
+    pub guests: Vec<Arc<dyn Guest>>,
     /// The functions of both chains, including those swapped in while running.
     pub functions: Functions,
     /// The ledger.

@@ -379,6 +379,7 @@ fn view(name: String, plan: &Plan, placement: &Placement) -> View {
         name,
         wires: wires.collect(),
         queues: queues.collect(),
+        guests: Vec::new(),
         functions: Functions::fixed(functions_of(plan)),
         ledger: Arc::new(Ledger::new(placement.target_cores.len())),
         warnings: Vec::new(),

@@ -168,6 +168,7 @@ impl Sums {
                     ring_size: queue.ring_size,
                 })
                 .collect(),
+            guests: poll.guests.clone(),
             functions: Functions::fixed(Vec::new()),
             ledger: Arc::new(Ledger::new(kernel.queues.len())),
             warnings: poll.warnings.clone(),
@@ -281,9 +282,9 @@ fn of_wire(wire: &WireCounters) -> impl Iterator<Item = &Counter> {
 
 fn of_target(target: &TargetCounters) -> impl Iterator<Item = &Counter> {
     let TargetCounters { packets, bytes, interrupts, starved, polls, empty_polls, .. } = target;
-    let TargetCounters { transmitted, latency_ns, latency_packets, .. } = target;
+    let TargetCounters { transmitted, transmitted_bytes, latency_ns, latency_packets, .. } = target;
     let all = [packets, bytes, interrupts, starved, polls, empty_polls];
-    all.into_iter().chain([transmitted, latency_ns, latency_packets])
+    all.into_iter().chain([transmitted, transmitted_bytes, latency_ns, latency_packets])
 }
 
 fn of_steer(steer: &SteerCounters) -> impl Iterator<Item = &Counter> {

@@ -14,6 +14,8 @@
 //! to there, once. So the guests are the tenants of the card: with `vmdq` in front, each is a
 //! virtual function in software.
 //!
+//! A guest's name in figures and captures is the stem of its socket's file name, `vm0` above.
+//!
 //! Which queue a packet takes is decided by the card (`rss`, filters, `picnic ctl rss`): the
 //! features RSS and HASH_REPORT are not offered, since the front end would keep the guest's key for
 //! itself. A guest should use all its queues: packets for one that it has not enabled are dropped.
@@ -43,13 +45,14 @@ mod post;
 mod rarp;
 pub mod ring;
 mod socket;
+mod state;
 
 pub use config::{GuestConfig, Mode, VhostUserConfig};
 
 use config::of_guest;
 use guest::Guest;
 use pair::Terms;
-use picnic_core::attachment::{HostAttachment, HostQueue, QueueOut};
+use picnic_core::attachment::{self, HostAttachment, HostQueue, QueueOut};
 use picnic_core::error::ConfigError;
 use picnic_core::ledger::DropReason;
 use picnic_core::packet::burst::Burst;
@@ -99,11 +102,15 @@ impl Component for VhostUser {
 impl VhostUser {
     fn start(&mut self) -> Result<(), ConfigError> {
         let fault = |error| ConfigError::new("guest", format!("no descriptors: {error}"));
+        let names = config::names(self.guests.iter().map(|(config, ..)| config));
         let mut faults = Vec::new();
-        for (index, (config, path, terms)) in self.guests.iter().enumerate() {
+        let guests = self.guests.iter().zip(names).enumerate();
+        for (index, ((config, path, terms), name)) in guests {
             let posts = (0..self.pairs).map(|_| Post::new().map(Arc::new));
             let posts = posts.collect::<Result<_, _>>().map_err(fault)?;
-            let guest = Arc::new(Guest::new(path.clone(), posts).map_err(fault)?);
+            let first = index as u16 * self.pairs;
+            let guest = Guest::new(name, first, path.clone(), posts).map_err(fault)?;
+            let guest = Arc::new(guest);
             match guest::start(&guest, config, *terms) {
                 Ok(()) => self.started.push(guest),
                 Err(error) => faults.push(of_guest(index, &error)),
@@ -120,11 +127,14 @@ impl HostAttachment for VhostUser {
         }
         let (index, pair) = (usize::from(queue / self.pairs), usize::from(queue % self.pairs));
         let guest = self.started.get(index);
-        let post = guest.and_then(|guest| guest.posts.get(pair)).cloned();
-        let (Some(guest), Some(post)) = (guest.cloned(), post) else {
+        let Some(post) = guest.and_then(|guest| guest.posts.get(pair)).cloned() else {
             return Err(ConfigError::new("queues", format!("queue {queue}: no such queue")));
         };
-        Ok(Box::new(GuestQueue { guest, is_first: pair == 0, receiver: Receiver::new(post) }))
+        Ok(Box::new(GuestQueue { receiver: Receiver::new(post) }))
+    }
+
+    fn guests(&self) -> Vec<Arc<dyn attachment::Guest>> {
+        self.started.iter().map(|guest| guest.clone() as _).collect()
     }
 
     fn wants_buffers(&self) -> usize {
@@ -141,8 +151,6 @@ impl Drop for VhostUser {
 
 /// One queue: a pair of rings of a guest, as long as it has them.
 struct GuestQueue {
-    guest: Arc<Guest>,
-    is_first: bool,
     receiver: Receiver,
 }
 
@@ -153,6 +161,7 @@ impl HostQueue for GuestQueue {
             Some(pair) => pair.deliver(burst, out),
             None => burst.drain().for_each(|packet| out.drop(packet, DropReason::RingDisabled)),
         }
+        self.receiver.note_broken();
         // The work has been done, in this thread.
         0
     }
@@ -161,7 +170,9 @@ impl HostQueue for GuestQueue {
         self.receiver.look();
         let Some(pair) = &mut self.receiver.pair else { return 0 };
         let told = pair.moved.is_some() && rarp::tell(pair, now, out);
-        usize::from(told) + pair.transmit(now, out)
+        let sent = usize::from(told) + pair.transmit(now, out);
+        self.receiver.note_broken();
+        sent
     }
 
     fn next_deadline(&self) -> Option<Time> {
@@ -172,11 +183,6 @@ impl HostQueue for GuestQueue {
 
     fn readiness(&self) -> Option<BorrowedFd<'_>> {
         Some(self.receiver.post().sources())
-    }
-
-    fn report(&self) -> Vec<String> {
-        // Every queue of a guest has seen the same.
-        if self.is_first { self.guest.report() } else { Vec::new() }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) struct Digesting(pub(crate) Digest);
 
 impl Hook for Digesting {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
-        let HookPoint::Queue { index } = *point else { return None };
+        let HookPoint::Queue { index, .. } = *point else { return None };
         Some(Box::new(DigestedQueue { index, digest: self.0.clone() }))
     }
 }

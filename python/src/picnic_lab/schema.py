@@ -11,6 +11,9 @@ from typing import Any, Literal, Optional, TypedDict, Union
 Effort = Literal["quick", "usual", "full"]
 
 
+GuestPhase = Literal["waiting", "connected", "ready"]
+
+
 Kind = Literal["experiment", "benchmark"]
 
 
@@ -242,6 +245,27 @@ class FunctionReport(_FunctionReportOptional):
     timed_packets: int
 
 
+class GuestReport(TypedDict):
+    guest: str
+    state: GuestPhase
+    connections: int
+    ready_queues: int
+    queues: int
+    rings: Optional[str]
+    broken_rings: int
+    mtu_bytes: int
+    features: list[str]
+    packets: int
+    bytes: int
+    transmitted: int
+    transmitted_bytes: int
+    dropped: int
+    drops: dict[str, int]
+    in_packets: int
+    in_flight: int
+    faults: list[str]
+
+
 class InterfaceReport(TypedDict):
     name: str
     seen: int
@@ -379,7 +403,11 @@ class PollReport(TypedDict):
     dropped: int
 
 
-class QueueReport(TypedDict):
+class _QueueReportOptional(TypedDict, total=False):
+    guest: Optional[str]
+
+
+class QueueReport(_QueueReportOptional):
     queue: int
     core: int
     packets: int
@@ -391,6 +419,7 @@ class QueueReport(TypedDict):
     doorbells: int
     doorbells_coalesced: int
     transmitted: int
+    transmitted_bytes: int
     tx_completed: int
     tx_completed_bytes: int
     tx_in_flight_bytes: int
@@ -426,6 +455,7 @@ class Recorded(TypedDict):
 
 class _ReportOptional(TypedDict, total=False):
     about: Optional[RunInfo]
+    guests: list[GuestReport]
     kernel: Optional[KernelReport]
     poll: Optional[PollReport]
     classes: list[ClassReport]

@@ -24,6 +24,7 @@ const LOOK: Duration = Duration::from_millis(50);
   picnic capture -w all.pcapng                      the wires, both ways, until Ctrl-C
   picnic capture -w - | tshark -r -                 live
   picnic capture -s queue -s rx -c 1000 -w q.pcapng
+  picnic capture -g vm0 -w vm0.pcapng               packets for one guest
   picnic ctl capture start -w long.pcapng           continues after the command has ended
 
 Each wire, queue or function is an interface of the file. Packets that come too fast for the file
@@ -41,6 +42,9 @@ pub(crate) struct CaptureWhat {
     /// Stage to capture; may be repeated [default: wire]
     #[arg(long, short, value_enum)]
     stage: Vec<Stage>,
+    /// Only queues of this guest; may be repeated; alone: stage queue
+    #[arg(long, short, value_name = "NAME")]
+    guest: Vec<String>,
     /// The pcapng file to write;
     /// - for standard output (the default unless it is a terminal)
     #[arg(long, short, value_name = "FILE")]
@@ -97,6 +101,11 @@ impl CaptureWhat {
         });
         if !stages.is_empty() {
             params["stages"] = stages.iter().map(|stage| stage.get_name()).collect();
+        } else if !self.guest.is_empty() {
+            params["stages"] = json!(["queue"]);
+        }
+        if !self.guest.is_empty() {
+            params["guests"] = json!(self.guest);
         }
         if let Some(count) = self.count {
             params["packets"] = count.into();

@@ -58,7 +58,7 @@ impl Hook for Log {
             HookPoint::Function { direction, position, name } => {
                 format!("{} {position} {name}", direction.name())
             }
-            HookPoint::Queue { index } => format!("queue {index}"),
+            HookPoint::Queue { index, .. } => format!("queue {index}"),
         };
         Some(Box::new(Watcher(name, self.clone())))
     }
@@ -274,7 +274,8 @@ fn observers_may_block_only_in_offline_cards() {
 #[test]
 fn observers_do_not_block_unless_allowed() {
     let log = Log::default();
-    let observers = || Hooks::none().with(log.clone()).observers(&HookPoint::Queue { index: 0 });
+    let observers =
+        || Hooks::none().with(log.clone()).observers(&HookPoint::Queue { index: 0, guest: None });
     let link = || ChainFunction::new("test", drop_flow(1)).observed(observers());
     let mut chain = Chain::new(Stage::Rx, vec![link()]);
     chain.replace(vec![link()]);

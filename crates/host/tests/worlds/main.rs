@@ -14,6 +14,7 @@ mod control;
 mod device;
 mod executors;
 mod filters;
+mod guests;
 mod kernel_wires;
 mod offline;
 #[path = "../common/openmetrics.rs"]

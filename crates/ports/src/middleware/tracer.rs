@@ -58,11 +58,14 @@ impl TraceStage {
     }
 
     /// The stage of a point, and its interface in a capture: the wire's name, or for example
-    /// `queue0` or `rx[0] rss`.
+    /// `queue0`, `queue0 vm0` for a queue of guest `vm0`, or `rx[0] rss`.
     pub fn interface(point: &HookPoint<'_>) -> (TraceStage, String) {
         match *point {
             HookPoint::Wire { name, .. } => (TraceStage::Wire, name.into()),
-            HookPoint::Queue { index } => (TraceStage::Queue, format!("queue{index}")),
+            HookPoint::Queue { index, guest } => {
+                let guest = guest.map(|guest| format!(" {guest}")).unwrap_or_default();
+                (TraceStage::Queue, format!("queue{index}{guest}"))
+            }
             HookPoint::Function { direction, position, name } => {
                 let stage = match direction {
                     Direction::Rx => TraceStage::Rx,
@@ -89,7 +92,9 @@ impl TraceStage {
             }
         }
         match name.strip_prefix(TraceStage::Queue.name()) {
-            Some(index) if is_number(index) => (TraceStage::Queue, ""),
+            Some(rest) if is_number(rest.split(' ').next().unwrap_or(rest)) => {
+                (TraceStage::Queue, "")
+            }
             _ => (TraceStage::Wire, ""),
         }
     }

@@ -751,7 +751,7 @@ fn traces_replay_the_wires_packets_by_default() {
     use crate::pcapng::{Packet, Writer};
     let trace = |application: &str| {
         let mut writer = Writer::new(Vec::new(), application).unwrap();
-        let names = ["rx[0] rss", "rx[1] pass", "wire0", "wire1", "queue0", "queue1"];
+        let names = ["rx[0] rss", "rx[1] pass", "wire0", "wire1", "queue0", "queue1 vm0"];
         let ids = names.map(|name| writer.add_interface(name, 0).unwrap());
         for number in 0..10_u8 {
             let [rss, pass, wire0, wire1, queue0, queue1] = ids;
@@ -802,9 +802,9 @@ fn traces_replay_the_wires_packets_by_default() {
     let error = replay(&ours, Some("wire2")).unwrap_err();
     assert_eq!(error.key, "interface");
     assert!(
-        error
-            .to_string()
-            .contains("found \"wire2\", allowed: \"all\", \"queue0\", \"queue1\", \"rx[0] rss\""),
+        error.to_string().contains(
+            "found \"wire2\", allowed: \"all\", \"queue0\", \"queue1 vm0\", \"rx[0] rss\""
+        ),
         "{error}"
     );
     // Of others, interfaces are places of their own.

@@ -19,6 +19,7 @@ use super::pair::{Pair, Ring, Terms, bits};
 use super::place;
 use super::post::Post;
 use super::ring::{BrokenRing, Layout, MAX_SIZE, Queue};
+use super::state::{self, Negotiated};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl, readlinkat};
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -103,8 +104,8 @@ pub(super) struct Backend {
     given: Vec<bool>,
     /// A target core kept its pair: the card has stopped.
     is_over: bool,
-    /// Why rings could not be used, for the report.
-    troubles: Vec<String>,
+    /// Why rings could not be used.
+    faults: Vec<String>,
 }
 
 const NOT_OFFERED: Error = Error::InvalidOperation("this device does not offer it");
@@ -127,13 +128,21 @@ impl Backend {
             given: vec![false; posts.len()],
             is_over: false,
             posts,
-            troubles: Vec::new(),
+            faults: Vec::new(),
         }
     }
 
-    /// The features that the front end accepted.
-    pub(super) fn features(&self) -> u64 {
-        self.terms.features
+    /// The state of the guest, as far as it is known here.
+    pub(super) fn negotiated(&self) -> Negotiated {
+        let is_used = |vring: &Vring| vring.is_started && vring.is_enabled;
+        let pairs = self.vrings.chunks(2).zip(&self.given);
+        let ready = pairs.filter(|(rings, given)| **given && rings.iter().all(is_used));
+        Negotiated {
+            features: self.terms.features,
+            mtu: self.terms.mtu,
+            ready_queues: ready.count() as u64,
+            faults: self.faults.clone(),
+        }
     }
 
     /// Whether the front end accepted these protocol features.
@@ -141,10 +150,9 @@ impl Backend {
         self.protocol & features.bits() == features.bits()
     }
 
-    /// The end of a connection; why rings could not be used.
-    pub(super) fn close(&mut self) -> Vec<String> {
+    /// The end of a connection.
+    pub(super) fn close(&mut self) {
         self.withdraw_all();
-        std::mem::take(&mut self.troubles)
     }
 
     fn is_packed(&self) -> bool {
@@ -157,10 +165,7 @@ impl Backend {
     }
 
     fn note(&mut self, vring: usize, why: &str) {
-        let line = format!("ring {vring}: {why}");
-        if !self.troubles.contains(&line) {
-            self.troubles.push(line);
-        }
+        state::keep(&mut self.faults, state::of_ring(vring, why));
     }
 
     /// Takes a pair from its target core.

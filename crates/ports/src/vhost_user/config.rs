@@ -7,7 +7,7 @@ use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The longest path of a Unix socket, in bytes.
 const PATH_BYTES: usize = 107;
@@ -54,7 +54,8 @@ pub enum Offload {
 #[derive(Clone, Debug, Deserialize, JsonSchema, PartialEq)]
 #[serde(deny_unknown_fields, default)]
 pub struct GuestConfig {
-    /// Path of the socket, up to 107 bytes, relative to the card file.
+    /// Path of the socket, up to 107 bytes, relative to the card file. The stem of its file name is
+    /// the guest's name in figures and captures.
     pub socket: String,
     /// "server": the card makes the socket; "client": the guest's front end makes it, and the card
     /// connects, also again.
@@ -102,6 +103,11 @@ impl VhostUserConfig {
         self.read(context).map(drop)
     }
 
+    /// The guests' names in figures and captures, each different.
+    pub fn names(&self) -> Vec<String> {
+        names(self.guest.iter())
+    }
+
     /// What each guest is offered, and the pairs of rings that it may have.
     ///
     /// # Errors
@@ -132,6 +138,27 @@ impl VhostUserConfig {
 /// An error about a guest, as one about its attachment.
 pub(super) fn of_guest(index: usize, error: &ConfigError) -> ConfigError {
     ConfigError::new(format!("guest[{index}].{}", error.key), error.message.clone())
+}
+
+/// A name for each guest: the stem of its socket's file name. If several have the same, the second
+/// is `STEM-2`, and so on.
+pub(super) fn names<'g>(guests: impl Iterator<Item = &'g GuestConfig> + Clone) -> Vec<String> {
+    let stem = |guest: &'g GuestConfig| {
+        let stem = Path::new(&guest.socket).file_stem().unwrap_or_default();
+        stem.to_string_lossy().into_owned()
+    };
+    let stems: Vec<_> = guests.map(stem).collect();
+    let mut names = Vec::<String>::new();
+    for stem in &stems {
+        let numbered = (2..).map(|number| format!("{stem}-{number}"));
+        let is_free = |name: &String| !names.contains(name) && !stems.contains(name);
+        let name = match names.contains(stem) {
+            false => Some(stem.clone()),
+            true => numbered.into_iter().find(is_free),
+        };
+        names.extend(name);
+    }
+    names
 }
 
 impl GuestConfig {
@@ -298,6 +325,18 @@ mod tests {
             expected
         );
         assert_eq!(told.len(), 7, "{error}");
+    }
+
+    #[test]
+    fn guests_with_the_same_stem_have_different_names() {
+        let named = |sockets: &[&str]| {
+            let guest =
+                |socket: &&str| GuestConfig { socket: (*socket).into(), ..GuestConfig::default() };
+            VhostUserConfig { guest: sockets.iter().map(guest).collect() }.names()
+        };
+        assert_eq!(named(&["/run/picnic/vm0.sock", "a/vm1"]), ["vm0", "vm1"]);
+        let same = named(&["a/vm.sock", "b/vm.sock", "c/vm-2.sock", "vm", "d/vm-2", ".sock"]);
+        assert_eq!(same, ["vm", "vm-3", "vm-2", "vm-4", "vm-2-2", ".sock"]);
     }
 
     #[test]

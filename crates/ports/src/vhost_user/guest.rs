@@ -9,10 +9,13 @@ use super::extra;
 use super::pair::Terms;
 use super::post::Post;
 use super::socket::{make, reach};
+use super::state::{self, Negotiated};
 use picnic_confine::{Role, set_up};
+use picnic_core::attachment::{self, GuestState};
 use picnic_core::error::ConfigError;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::thread::CapabilitySet;
+use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -25,9 +28,11 @@ const RETRY_NS: i64 = 50_000_000;
 /// The longest that a card waits at its end for a thread of a guest, which has nothing left to do.
 const ENDING: Duration = Duration::from_secs(2);
 
-/// A guest, as its queues and the report see it.
+/// A guest, as its queues and figures see it.
 #[derive(Debug)]
 pub(super) struct Guest {
+    name: String,
+    queues: Range<u16>,
     /// Its socket.
     path: PathBuf,
     pub(super) posts: Vec<Arc<Post>>,
@@ -43,19 +48,30 @@ pub(super) struct Guest {
 struct Log {
     connections: u64,
     is_connected: bool,
+    /// Its thread is to end: the state stays as it is.
+    is_ending: bool,
     /// Its thread has ended, and its socket is gone.
     is_over: bool,
-    features: u64,
-    troubles: Vec<String>,
+    negotiated: Negotiated,
+    /// Those of connections that have ended.
+    faults: Vec<String>,
     /// The connection, so that it can be ended.
     stream: Option<UnixStream>,
 }
 
 impl Guest {
-    pub(super) fn new(path: PathBuf, posts: Vec<Arc<Post>>) -> std::io::Result<Self> {
+    /// A guest with these queues, one for each post.
+    pub(super) fn new(
+        name: String,
+        first_queue: u16,
+        path: PathBuf,
+        posts: Vec<Arc<Post>>,
+    ) -> std::io::Result<Self> {
+        let queues = first_queue..first_queue + posts.len() as u16;
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let lost = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Guest { path, posts, stop, lost, log: Mutex::default(), ended: Condvar::new() })
+        let (log, ended) = (Mutex::default(), Condvar::new());
+        Ok(Guest { name, queues, path, posts, stop, lost, log, ended })
     }
 
     fn log<T>(&self, change: impl FnOnce(&mut Log) -> T) -> T {
@@ -64,6 +80,7 @@ impl Guest {
 
     /// Ends its thread. For use when the target cores no longer work.
     pub(super) fn stop(&self) {
+        self.log(|log| log.is_ending = true);
         self.posts.iter().for_each(|post| post.close());
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
         // A front end may be in the middle of a message.
@@ -91,9 +108,11 @@ impl Guest {
         let _ = rustix::io::read(&self.lost, &mut [0; 8]);
         let backend = Arc::new(Mutex::new(Backend::new(terms, self.posts.clone(), &self.lost)));
         let Ok(copy) = stream.try_clone() else { return };
+        let negotiated = lock(&backend).negotiated();
         self.log(|log| {
             log.connections += 1;
             log.is_connected = true;
+            log.negotiated = negotiated;
             log.stream = stream.try_clone().ok();
         });
         let mut handler = BackendReqHandler::from_stream(stream, backend.clone());
@@ -114,35 +133,46 @@ impl Guest {
                 Err(Error::Disconnected) => break None,
                 Err(error) => break Some(format!(" at {}: {error}", extra::name(request))),
             }
-            let features = lock(&backend).features();
-            self.log(|log| log.features = features);
+            let negotiated = lock(&backend).negotiated();
+            self.log(|log| log.negotiated = negotiated);
         };
-        let troubles = lock(&backend).close();
+        lock(&backend).close();
+        let faults = lock(&backend).negotiated().faults;
         self.log(|log| {
-            log.is_connected = false;
             log.stream = None;
             let ended = ended.map(|why: String| format!("the connection was ended{why}"));
-            for trouble in troubles.into_iter().chain(ended) {
-                if !log.troubles.contains(&trouble) {
-                    log.troubles.push(trouble);
-                }
+            for fault in faults.into_iter().chain(ended) {
+                state::keep(&mut log.faults, fault);
+            }
+            if !log.is_ending {
+                (log.is_connected, log.negotiated.ready_queues) = (false, 0);
             }
         });
     }
+}
 
-    /// Lines for the user at the end.
-    pub(super) fn report(&self) -> Vec<String> {
-        let name = self.path.display();
-        self.log(|log| {
-            let state = if log.is_connected { ", connected at the end" } else { "" };
-            let (times, features) = (log.connections, log.features);
-            let mut lines = vec![format!("{name}: {times} connections{state}")];
-            if features != 0 {
-                lines.push(format!("{name}: features {features:#x}"));
-            }
-            lines.extend(log.troubles.iter().map(|trouble| format!("{name}: {trouble}")));
-            lines
-        })
+impl attachment::Guest for Guest {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn queues(&self) -> Range<u16> {
+        self.queues.clone()
+    }
+
+    fn state(&self) -> GuestState {
+        let (is_connected, connections, negotiated, mut faults) = self.log(|log| {
+            (log.is_connected, log.connections, log.negotiated.clone(), log.faults.clone())
+        });
+        let state = negotiated.state();
+        let broken = self.posts.iter().flat_map(|post| post.broken()).enumerate();
+        let broken: Vec<_> =
+            broken.filter_map(|(ring, why)| Some(state::of_ring(ring, why?))).collect();
+        let broken_rings = broken.len() as u64;
+        for fault in negotiated.faults.into_iter().chain(broken) {
+            state::keep(&mut faults, fault);
+        }
+        GuestState { is_connected, connections, broken_rings, faults, ..state }
     }
 }
 

@@ -4,7 +4,7 @@
 //! something to exchange, and the other side holds it for no longer than an assignment. After
 //! [`Post::exchange`] the target core does not touch what it had before.
 
-use super::pair::Pair;
+use super::pair::{Pair, Ring};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,6 +29,8 @@ struct Tray {
     pair: Option<Box<Pair>>,
     /// Exchanges that were made.
     made: u64,
+    /// Why the target core has stopped using the rings: packets for the guest, and of it.
+    broken: [Option<&'static str>; 2],
     /// No target core will come any more.
     is_closed: bool,
 }
@@ -72,6 +74,11 @@ impl Post {
         tray.pair.take()
     }
 
+    /// Why the target core has stopped using the rings, if it has.
+    pub(super) fn broken(&self) -> [Option<&'static str>; 2] {
+        self.tray().broken
+    }
+
     /// The end of the card: the target core no longer works, so nobody need wait for it.
     pub(super) fn close(&self) {
         self.tray().is_closed = true;
@@ -100,11 +107,18 @@ pub(super) struct Receiver {
     post: std::sync::Arc<Post>,
     made: u64,
     pub(super) pair: Option<Box<Pair>>,
+    /// The rings that are known to be broken.
+    known: [bool; 2],
+}
+
+fn broken(pair: Option<&Pair>) -> [Option<&'static str>; 2] {
+    let ring = |ring: &Option<Ring>| ring.as_ref()?.broken.map(|why| why.0);
+    pair.map_or([None; 2], |pair| [ring(&pair.rx), ring(&pair.tx)])
 }
 
 impl Receiver {
     pub(super) fn new(post: std::sync::Arc<Post>) -> Self {
-        Receiver { post, made: 0, pair: None }
+        Receiver { post, made: 0, pair: None, known: [false; 2] }
     }
 
     pub(super) fn post(&self) -> &Post {
@@ -126,7 +140,24 @@ impl Receiver {
         let mut tray = self.post.tray();
         std::mem::swap(&mut self.pair, &mut tray.pair);
         (self.made, tray.made) = (asked, asked);
+        tray.broken = broken(self.pair.as_deref());
+        self.known = tray.broken.map(|why| why.is_some());
         self.post.changed.notify_all();
+    }
+
+    /// After a burst: passes on which rings it has broken.
+    #[inline]
+    pub(super) fn note_broken(&mut self) {
+        let broken = broken(self.pair.as_deref());
+        if broken.map(|why| why.is_some()) != self.known {
+            self.tell(broken);
+        }
+    }
+
+    #[cold]
+    fn tell(&mut self, broken: [Option<&'static str>; 2]) {
+        self.known = broken.map(|why| why.is_some());
+        self.post.tray().broken = broken;
     }
 }
 

@@ -1,6 +1,7 @@
 //! Cards with virtual machines, in virtual time.
 
 use picnic_control::Launch;
+use picnic_control::report::GuestReport;
 use picnic_core::config::CardFile;
 use picnic_core::time::Time;
 use picnic_sim::{CostModel, Simulation, registries};
@@ -28,6 +29,15 @@ fn a_card_of_two_guests_runs_without_sockets() {
     assert!(report.ledger.balanced(), "{:?}", report.ledger);
     assert_eq!((report.ledger.delivered, report.buffers_missing), (4000, 0));
     assert!(report.queues.iter().all(|queue| queue.packets > 0), "{:?}", report.queues);
+    let owners: Vec<_> = report.queues.iter().map(|queue| queue.guest.as_deref()).collect();
+    assert_eq!(owners, [Some("vm0"), Some("vm0"), Some("vm1"), Some("vm1")]);
+    for (guest, queues) in report.guests.iter().zip(report.queues.chunks(2)) {
+        assert_eq!((guest.ready_queues, guest.queues, guest.mtu_bytes), (2, 2, 1500));
+        assert_eq!(guest.packets, queues.iter().map(|queue| queue.packets).sum::<u64>());
+        assert_eq!(guest.in_packets, guest.packets + guest.dropped + guest.in_flight);
+    }
+    let sum = |count: fn(&GuestReport) -> u64| report.guests.iter().map(count).sum::<u64>();
+    assert_eq!((sum(|guest| guest.packets), sum(|guest| guest.bytes)), (4000, 4000 * 1500));
 }
 
 #[test]

@@ -82,7 +82,7 @@ impl Observer for Witnessed {
 
 impl Hook for Witness {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
-        let HookPoint::Queue { index } = *point else { return None };
+        let HookPoint::Queue { index, .. } = *point else { return None };
         Some(Box::new(Witnessed(index, self.clone())))
     }
 }

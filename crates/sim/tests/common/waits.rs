@@ -136,7 +136,7 @@ impl Hook for Waits {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
         let leaves = match *point {
             HookPoint::Function { direction: Direction::Rx, name: "rss", .. } => None,
-            HookPoint::Queue { index } => Some(index),
+            HookPoint::Queue { index, .. } => Some(index),
             _ => return None,
         };
         Some(Box::new(Counting { waits: self.clone(), leaves }))
@@ -162,6 +162,6 @@ impl Observer for Times {
 
 impl Hook for Times {
     fn observer(&self, point: &HookPoint<'_>) -> Option<Box<dyn Observer>> {
-        matches!(point, HookPoint::Queue { index: 0 }).then(|| Box::new(self.clone()) as _)
+        matches!(point, HookPoint::Queue { index: 0, .. }).then(|| Box::new(self.clone()) as _)
     }
 }

@@ -37,6 +37,7 @@ impl Rates {
         let parts = parts
             .map(|(part, kernel)| named("part", part.into(), live(&kernel.figures(), seconds)));
         let queues = window.queues.iter().map(|queue| live(&queue.figures(), seconds));
+        let guests = window.guests.iter().map(|guest| live(&guest.figures(), seconds));
         let functions = window.places().map(|(chain, position, function)| {
             named("place", format!("{chain}[{position}]"), live(&function.figures(), seconds))
         });
@@ -54,6 +55,7 @@ impl Rates {
             ("wires", wires.collect()),
             ("parts", parts.collect()),
             ("queues", queues.collect()),
+            ("guests", guests.collect()),
             ("functions", functions.collect()),
             ("classes", classes.collect()),
             ("filter_groups", groups.collect()),
@@ -73,7 +75,7 @@ impl Rates {
 mod tests {
     use super::*;
     use picnic_control::report::{
-        FunctionReport, KernelReport, PollReport, QueueReport, WireReport,
+        FunctionReport, GuestReport, KernelReport, PollReport, QueueReport, WireReport,
     };
 
     /// Programs depend on them.
@@ -82,6 +84,7 @@ mod tests {
         let report = Report {
             wires: vec![WireReport::default()],
             queues: vec![QueueReport::default()],
+            guests: vec![GuestReport::default()],
             functions: vec![FunctionReport::default()],
             kernel: Some(KernelReport::default()),
             poll: Some(PollReport::default()),
@@ -97,15 +100,21 @@ mod tests {
             keys
         };
         let top = "asleep_fraction borrowed_core busy_fraction card classes drops elapsed_s \
-                   filter_groups functions interval_s latency_p50_ns latency_p99_ns parts queues taken_away wires";
+                   filter_groups functions guests interval_s latency_p50_ns latency_p99_ns parts queues taken_away wires";
         assert_eq!(keys(&json).join(" "), top);
         for (list, expected) in [
             ("wires", "name rx_bits_per_s rx_pps shed_pps tx_bits_per_s tx_pps"),
             ("parts", "delivered_pps dropped_pps part rx_pps"),
             (
                 "queues",
-                "bits_per_s core interrupts_per_s latency_p50_ns latency_p99_ns \
-                 packets_per_interrupt pps queue ring_depth ring_full_pps ring_size tx_pps",
+                "bits_per_s core guest interrupts_per_s latency_p50_ns latency_p99_ns \
+                 packets_per_interrupt pps queue ring_depth ring_full_pps ring_size \
+                 tx_bits_per_s tx_pps",
+            ),
+            (
+                "guests",
+                "bits_per_s broken_rings dropped_pps guest pps queues ready_queues state \
+                 tx_bits_per_s tx_pps",
             ),
             ("functions", "counters dropped_pps gauges name ns_per_packet place pps"),
             ("drops", "packets pps reason stage"),

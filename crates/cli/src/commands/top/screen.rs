@@ -174,6 +174,7 @@ impl Screen {
             Some(figures::wires(&window, Show::Rates)),
             figures::parts(&window, Show::Rates),
             Some(figures::queues(&window, Show::Rates)),
+            figures::guests(&window, Show::Rates),
             figures::functions(&window, Show::Rates),
             figures::classes(&window, Show::Rates),
             figures::filter_groups(&window, Show::Rates),

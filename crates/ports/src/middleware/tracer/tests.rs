@@ -150,8 +150,8 @@ fn queues_and_functions_have_their_own_interfaces() {
         observers.show(Time::from_nanos(now), stage, &packets);
         packets.into_iter().for_each(|packet| bench.pool.free(packet));
     };
-    let queue = |index| at(&tracer, &HookPoint::Queue { index });
-    let mut queues = [queue(0), queue(1)];
+    let queue = |index, guest| at(&tracer, &HookPoint::Queue { index, guest });
+    let mut queues = [queue(0, None), queue(1, Some("vm0"))];
     for round in 0..40_u8 {
         let packets = [0, 1, 2].map(|packet| [round, packet]);
         show(&mut queues[usize::from(round % 2)], round.into(), Stage::Target, &packets);
@@ -165,7 +165,7 @@ fn queues_and_functions_have_their_own_interfaces() {
     let report = tracer.finish();
     assert_eq!(report.written(), 125);
     let read = folder.read();
-    assert_eq!(read.interfaces, ["queue0", "queue1", "tx[1] odd"]);
+    assert_eq!(read.interfaces, ["queue0", "queue1 vm0", "tx[1] odd"]);
     assert_eq!(read.statistics, [(60, 0), (60, 0), (5, 0)]);
     for interface in 0..2 {
         let bytes: Vec<_> = read
@@ -218,7 +218,7 @@ fn toeplitz_hashes_are_recorded() {
             packet
         })
         .collect();
-    let mut queue = at(&tracer, &HookPoint::Queue { index: 0 });
+    let mut queue = at(&tracer, &HookPoint::Queue { index: 0, guest: None });
     queue.show(Time::ZERO, Stage::Target, &packets);
     let (direction, name) = (Direction::Tx, "pass");
     let mut sent = at(&tracer, &HookPoint::Function { direction, position: 0, name });
@@ -245,7 +245,7 @@ fn received_packets_carry_their_arrival_time() {
     let mut wire = at(&tracer, &WIRE);
     wire.show(now, Stage::Wire, &packets);
     wire.show(now, Stage::WireTx, &packets);
-    at(&tracer, &HookPoint::Queue { index: 0 }).show(now, Stage::Target, &packets);
+    at(&tracer, &HookPoint::Queue { index: 0, guest: None }).show(now, Stage::Target, &packets);
     packets.into_iter().for_each(|packet| bench.pool.free(packet));
     tracer.finish();
     let times: Vec<_> = folder.read().packets.iter().map(|packet| packet.1).collect();

@@ -61,7 +61,7 @@ fn the_mtu_of_the_front_end_holds() {
         picnic_testing::wait_until("the chain returns", || !guest.tx.reclaim().is_empty());
         let seen = machine.look();
         let lengths: Vec<_> = seen.sent.iter().map(Vec::len).collect();
-        assert!(lengths.is_empty() || lengths == [length], "{lengths:?} {:?}", seen.report);
+        assert!(lengths.is_empty() || lengths == [length], "{lengths:?} {:?}", seen.state);
         !lengths.is_empty()
     };
     // Besides the Ethernet header and two tags.
@@ -78,7 +78,7 @@ fn the_mtu_of_the_front_end_holds() {
         assert_eq!(ask(&mut stream, 20, wrong), Some(1), "{wrong}");
         assert_eq!(ask(&mut stream, 20, 1500), None, "{wrong}");
     }
-    let report = machine.end().report.join("\n");
+    let report = machine.end().state.faults.join("\n");
     assert!(report.contains("the MTU is below 68, or above the card file's"), "{report}");
 }
 

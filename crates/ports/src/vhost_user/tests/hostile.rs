@@ -33,9 +33,8 @@ fn memory_that_shrinks_under_traffic_ends_only_its_guest() {
         ftruncate(&guest.file, rest).unwrap();
         machine.deliver(&vec![packet(7, 1000); 20]);
         wait_until("the guest is lost", || {
-            let report = machine.look().report.join("\n");
-            let is_gone = !report.contains("connected at the end");
-            is_gone && report.contains("its memory was taken away")
+            let state = machine.look().state;
+            !state.is_connected && state.faults.join("\n").contains("its memory was taken away")
         });
         // A message now finds no connection.
         assert!(vhost::VhostBackend::get_features(&front).is_err());
@@ -169,9 +168,9 @@ fn hostile_messages_in_any_order_harm_no_other_guest() {
     start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
     assert_passes(&machine, &mut guest, 9);
     // The messages reached far: they failed for many reasons.
-    let report = machine.end().report;
-    let ended = report.iter().filter(|line| line.contains("the connection was ended")).count();
-    assert!(ended >= 8, "{report:#?}");
+    let faults = machine.end().state.faults;
+    let ended = faults.iter().filter(|line| line.contains("the connection was ended")).count();
+    assert!(ended >= 8, "{faults:#?}");
 }
 
 /// A write to the rings of a guest, or anywhere in its memory: often nearly right.
@@ -243,13 +242,14 @@ fn a_guest_beside_a_hostile_one_loses_nothing() {
             assert_eq!(guest.rx.received(true), packets);
         }
         attacker.join().unwrap();
-        // The report has one of each guest's reasons; all packets are accounted for.
+        // Each guest has its own reasons; all packets are accounted for.
         let seen = machine.end();
         assert_eq!((seen.disabled, seen.no_descriptor), (0, 0));
-        let wrong = |part: &str| seen.report.iter().filter(|line| line.contains(part)).count();
-        assert!(seen.bad_beside > 0 && wrong("other: ring ") >= 1, "{:#?}", seen.report);
-        assert!(wrong("other: the connection was ended at ") >= 4, "{:#?}", seen.report);
-        assert_eq!(wrong("vm: "), 2, "{:#?}", seen.report);
+        let faults = &seen.beside.faults;
+        let wrong = |part: &str| faults.iter().filter(|line| line.contains(part)).count();
+        assert!(seen.bad_beside > 0 && wrong("ring ") >= 1, "{faults:#?}");
+        assert!(wrong("the connection was ended at ") >= 4, "{faults:#?}");
+        assert_eq!((seen.state.connections, &seen.state.faults[..]), (1, &[][..]));
     }
 }
 
@@ -300,16 +300,16 @@ fn wrong_memory_is_refused_and_says_why() {
             };
             assert!(!taken, "{request} {region:x?}");
             drop((front, stream));
-            wait_until("the reason", || machine.look().report.len() > 2);
-            let report = machine.end().report.join("\n");
+            wait_until("the reason", || !machine.look().state.faults.is_empty());
+            let told = machine.end().state.faults.join("\n");
             let name = if request == 5 { "SET_MEM_TABLE" } else { "ADD_MEM_REG" };
             let at = format!("the connection was ended at {name}: ");
             // Crate `vhost` checks the numbers of a table itself.
             let is_checked = request == 5 && [empty, long].contains(&why);
             let is_told =
                 |told: &str| told.contains(if is_checked { "invalid message" } else { why });
-            let told = report.split_once(&at).map(|(_, told)| told);
-            assert!(told.is_some_and(is_told), "{region:x?}: {report}");
+            let reason = told.split_once(&at).map(|(_, told)| told);
+            assert!(reason.is_some_and(is_told), "{region:x?}: {told}");
         }
     }
 }

@@ -206,7 +206,9 @@ fn logs_that_are_too_short_or_no_logs_are_refused() {
         let (mut front, guest, log) = (connect(&machine.socket), Guest::new(), file(PAGE));
         assert!(message(&mut front, &guest, &log), "{why}");
         drop(front);
-        picnic_testing::wait_until("the error", || machine.look().report.join("\n").contains(why));
+        picnic_testing::wait_until("the error", || {
+            machine.look().state.faults.join("\n").contains(why)
+        });
     }
     // A log address that is not the used ring's.
     let (mut front, guest) = (connect(&machine.socket), Guest::new());
@@ -216,7 +218,7 @@ fn logs_that_are_too_short_or_no_logs_are_refused() {
     assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, 1);
     drop(front);
     picnic_testing::wait_until("the reason", || {
-        machine.look().report.join("\n").contains("log address is not that of its used ring")
+        machine.look().state.faults.join("\n").contains("log address is not that of its used ring")
     });
     machine.end();
 }

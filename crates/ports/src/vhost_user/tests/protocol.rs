@@ -7,7 +7,7 @@ use super::super::{VhostUser, VhostUserConfig};
 use super::driver::Driver;
 use super::{Card, Shared, bytes, packet};
 use picnic_confine::Role;
-use picnic_core::attachment::{HostAttachment, HostQueue};
+use picnic_core::attachment::{self, GuestState, HostAttachment, HostQueue};
 use picnic_core::config::Section;
 use picnic_core::ledger::DropReason;
 use picnic_core::registry::{BuildContext, Component};
@@ -56,13 +56,16 @@ pub(super) struct Seen {
     /// Of the second queue.
     pub(super) bad_beside: u64,
     pub(super) disabled_beside: u64,
-    pub(super) report: Vec<String>,
+    pub(super) state: GuestState,
+    /// Of the second guest.
+    pub(super) beside: GuestState,
 }
 
 /// An attachment with two queues, of one guest or two, and a target core that polls both. What the
 /// second queue's guest gets and sends is its own affair.
 pub(super) struct Machine {
     attachment: Box<dyn HostAttachment>,
+    guests: Vec<Arc<dyn attachment::Guest>>,
     pub(super) socket: PathBuf,
     orders: mpsc::Sender<Order>,
     seen: mpsc::Receiver<Seen>,
@@ -82,15 +85,16 @@ impl Machine {
         let context = BuildContext { directory, queues: 2, ..BuildContext::default() };
         let mut attachment = VhostUser::build(config, &context).unwrap();
         let queues = [0, 1].map(|queue| attachment.open_queue(queue).unwrap());
+        let guests = attachment.guests();
         let ((orders, received), (answers, seen)) = (mpsc::channel(), mpsc::channel());
         let core = std::thread::spawn(move || run(queues, &received, &answers));
         let socket = folder.path().join("vm");
-        Machine { attachment, socket, orders, seen, core, _folder: folder }
+        Machine { attachment, guests, socket, orders, seen, core, _folder: folder }
     }
 
     pub(super) fn deliver(&self, packets: &[Vec<u8>]) -> Seen {
         self.orders.send(Order::Deliver(packets.to_vec())).unwrap();
-        self.seen.recv().unwrap()
+        with_states(&self.guests, self.seen.recv().unwrap())
     }
 
     /// What the target core has seen so far.
@@ -101,12 +105,18 @@ impl Machine {
     pub(super) fn end(self) -> Seen {
         self.orders.send(Order::End).unwrap();
         let seen = self.seen.recv().unwrap();
-        self.core.join().unwrap();
-        drop(self.attachment);
+        let Machine { attachment, guests, socket, core, .. } = self;
+        core.join().unwrap();
+        drop(attachment);
         assert_eq!(picnic_confine::notes(), [""; 0]);
-        assert!(!self.socket.exists());
-        seen
+        assert!(!socket.exists());
+        with_states(&guests, seen)
     }
+}
+
+fn with_states(guests: &[Arc<dyn attachment::Guest>], seen: Seen) -> Seen {
+    let state = |guest: usize| guests.get(guest).map(|guest| guest.state()).unwrap_or_default();
+    Seen { state: state(0), beside: state(1), ..seen }
 }
 
 /// The target core's routine.
@@ -149,7 +159,7 @@ fn run(
             no_descriptor: card.dropped(DropReason::NoDescriptor),
             bad_beside: beside.dropped(DropReason::BadDescriptor),
             disabled_beside: beside.dropped(DropReason::RingDisabled),
-            report: [queue.report(), second.report()].concat(),
+            ..Seen::default()
         };
         answers.send(seen).unwrap();
         if is_end {
@@ -302,14 +312,10 @@ fn rings_start_by_messages_in_any_order() {
         assert_passes(&machine, &mut guest, 10 * seed as u64);
         assert_eq!(front.get_vring_base(1).unwrap(), 1, "{order:?}");
         drop(front);
-        wait_until("the guest is gone", || {
-            let report = machine.look().report;
-            !report[0].contains("connected at the end")
-        });
+        wait_until("the guest is gone", || !machine.look().state.is_connected);
     }
     let seen = machine.end();
-    assert!(seen.report[0].contains("vm: 7 connections"), "{:?}", seen.report);
-    assert_eq!(seen.report.len(), 2, "{:?}", seen.report);
+    assert_eq!((seen.state.connections, &seen.state.faults[..]), (7, &[][..]));
 }
 
 #[test]
@@ -483,7 +489,7 @@ fn wrong_messages_end_only_their_connection() {
         let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
         start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
         assert_passes(&machine, &mut guest, 7);
-        assert!(machine.look().report.len() < 20, "{what}");
+        assert!(machine.look().state.faults.len() < 20, "{what}");
     }
     // Bytes that are no message, and a connection that ends within one.
     for bytes in [&[0xff; 64][..], &[1, 0, 0]] {
@@ -494,8 +500,8 @@ fn wrong_messages_end_only_their_connection() {
     let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
     start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
     assert_passes(&machine, &mut guest, 7);
-    let report = machine.end().report.join("\n");
-    assert!(report.contains("the connection was ended at an unknown message: "), "{report}");
+    let faults = machine.end().state.faults.join("\n");
+    assert!(faults.contains("the connection was ended at an unknown message: "), "{faults}");
 }
 
 /// An error of any kind.
@@ -522,11 +528,8 @@ fn a_ring_outside_the_memory_does_not_start() {
     front.set_vring_enable(0, true).unwrap();
     assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, 1);
     drop(front);
-    wait_until("the report says why", || {
-        let report = machine.look().report.join("\n");
-        report.contains("ring 0: its addresses are not in the guest's memory")
-    });
-    machine.end();
+    let faults = machine.end().state.faults;
+    assert_eq!(faults, ["ring 0: its addresses are not in the guest's memory"]);
 }
 
 #[test]
@@ -546,9 +549,7 @@ fn a_client_connects_again_and_again() {
         assert_passes(&machine, &mut guest, round);
         drop((front, listener));
         std::fs::remove_file(&machine.socket).unwrap();
-        wait_until("the guest is gone", || {
-            !machine.look().report[0].contains("connected at the end")
-        });
+        wait_until("the guest is gone", || !machine.look().state.is_connected);
     }
     machine.end();
 }

@@ -433,7 +433,7 @@ fn areas_are_made_kept_and_checked() {
         assert_eq!(machine.deliver(&[packet(0, 60)]).disabled, disabled + 1);
         drop(front);
         picnic_testing::wait_until("the reason", || {
-            machine.look().report.join("\n").contains("in-flight area is not for such a ring")
+            machine.look().state.faults.join("\n").contains("in-flight area is not for such a ring")
         });
     }
     machine.end();
