@@ -794,7 +794,7 @@ fn traces_replay_the_wires_packets_by_default() {
         ),
         "{report:?}"
     );
-    let (packets, _) = replay(&ours, Some("queue1")).unwrap();
+    let (packets, _) = replay(&ours, Some("queue1 vm0")).unwrap();
     assert_eq!(packets, (0..5).map(|number| (2 * number + 1, 3)).collect::<Vec<_>>());
     assert_eq!(replay(&ours, Some("wire0")).unwrap().0.len(), 5);
     let (packets, report) = replay(&ours, Some("all")).unwrap();
