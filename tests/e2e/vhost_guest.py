@@ -53,8 +53,7 @@ CLIENT = "10.77.0.9"
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 MACS = ("02:00:00:00:77:01", "02:00:00:00:77:02")
 PATIENCE = 60
-# The feature of packed rings; types of frames.
-RING_PACKED = 1 << 34
+# Types of frames.
 ARP, RARP = 0x0806, 0x8035
 FILE_BYTES = 8 << 20
 CARD = """
@@ -212,9 +211,9 @@ class Card:
         ledger, drops = self.report["ledger"], self.report["drops"]
         if not ledger["balanced"] or drops.get("bad_descriptor"):
             raise Wrong(f"{ledger}, {drops}")
-        for features in re.findall("features (0x[0-9a-f]+)", " ".join(self.report["notes"])):
-            if bool(int(features, 16) & RING_PACKED) != self.packed:
-                raise Wrong(f"packed rings: {not self.packed}, wanted: {self.packed}")
+        for guest in self.report["guests"]:
+            if guest["rings"] and (guest["rings"] == "packed") != self.packed:
+                raise Wrong(f"packed rings wanted: {self.packed}, {guest}")
 
     def ctl(self, *words, fails=False):
         told = subprocess.run([PICNIC, "ctl", "--card", "guests", "--json", *words], text=True,
