@@ -4,7 +4,7 @@ use super::pair::bits::*;
 use picnic_core::attachment::GuestState;
 
 /// The most faults that are kept.
-const FAULTS: usize = 32;
+const FAULTS: usize = 256;
 
 /// Names of the features, as in the specification.
 const NAMES: [(u64, &str); 21] = [

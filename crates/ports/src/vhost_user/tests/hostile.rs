@@ -421,9 +421,9 @@ fn a_connection_may_end_within_any_message() {
     // The next one is served.
     let mut front = connect(&attacked);
     start(&mut front, &harmed, &[0, 1, 2, 3, 4, 5]);
-    let report = machine.end().report;
-    assert!(report.iter().any(|line| line.contains("partial message")), "{report:#?}");
-    assert!(!report.iter().any(|line| line.contains("ring ")), "{report:#?}");
+    let faults = machine.end().beside.faults;
+    assert!(faults.iter().any(|line| line.contains("partial message")), "{faults:#?}");
+    assert!(!faults.iter().any(|line| line.contains("ring ")), "{faults:#?}");
 }
 
 #[test]
