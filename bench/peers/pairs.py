@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 
@@ -46,6 +47,8 @@ def show(report, kind, unit, digits):
 def main(options, kind, unit, digits, prepare, measure):
     """Prepares, measures and prints; the exit code. `measure` gives, by name, PICNIC's figures,
     DPDK's and the ratios."""
+    # So that what it started ends with it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     try:
         programs = prepare()
         facts = machine_facts()

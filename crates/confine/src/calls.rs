@@ -38,9 +38,9 @@ const EVERY_THREAD: List = calls! {
 };
 const EVERY_THREAD_OLDER: List = older_calls! { SYS_poll };
 
-/// Packets through open sockets.
+/// Packets through open sockets, and the end of a guest's connection.
 const PACKETS: List = calls! {
-    SYS_sendto SYS_sendmsg SYS_sendmmsg SYS_recvfrom SYS_recvmsg SYS_recvmmsg
+    SYS_shutdown SYS_sendto SYS_sendmsg SYS_sendmmsg SYS_recvfrom SYS_recvmsg SYS_recvmmsg
     SYS_getsockopt SYS_setsockopt SYS_getsockname SYS_bind SYS_pread64 SYS_pwrite64
     SYS_epoll_ctl SYS_epoll_pwait
 };
@@ -69,7 +69,7 @@ const STOPPING_OLDER: List = older_calls! { SYS_mkdir SYS_rmdir SYS_readlink SYS
 /// Clients of a socket, threads for their captures, which confine themselves, and doorbells of
 /// their channels.
 const CLIENTS: List = calls! {
-    SYS_accept4 SYS_shutdown SYS_seccomp SYS_capget SYS_capset SYS_sched_setaffinity
+    SYS_accept4 SYS_seccomp SYS_capget SYS_capset SYS_sched_setaffinity
     SYS_eventfd2
 };
 
@@ -78,7 +78,7 @@ const XDP: List = calls! { SYS_bpf SYS_munlock };
 
 /// Front ends of a guest, their memory and their notifications.
 const GUEST: List = calls! {
-    SYS_accept4 SYS_connect SYS_shutdown SYS_readlinkat SYS_unlinkat SYS_fstatfs SYS_ftruncate
+    SYS_accept4 SYS_connect SYS_readlinkat SYS_unlinkat SYS_fstatfs SYS_ftruncate
 };
 const GUEST_OLDER: List = older_calls! { SYS_unlink };
 

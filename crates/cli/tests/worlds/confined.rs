@@ -3,6 +3,8 @@
 use crate::common::*;
 use picnic_machine::testbed::Testbed;
 use serde_json::Value;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
@@ -50,6 +52,23 @@ fn ended(child: Child) -> Value {
     let report = json(&output);
     assert_balanced(&report);
     report
+}
+
+#[test]
+fn a_guest_that_stays_does_not_hold_up_the_end() {
+    let _machine = machine();
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("vm0.sock");
+    let guest = format!("[[host.guest]]\nsocket = {socket:?}\n");
+    let text = format!("[card]\nname = \"stays\"\n[host]\nattachment = \"vhost-user\"\n{guest}");
+    std::fs::write(folder.path().join("card.toml"), text).unwrap();
+    let card = Running::start_in("stays", folder.path(), &[]);
+    let mut front_end = UnixStream::connect(&socket).unwrap();
+    // In the middle of a message, so that its thread must be woken.
+    front_end.write_all(&[1]).unwrap();
+    let (report, told) = card.stop();
+    assert!(!format!("{}{told}", report["notes"]).contains("system calls refused"), "{report}");
+    assert!(!socket.exists(), "its thread has ended");
 }
 
 #[test]
