@@ -1,4 +1,4 @@
-//! Points that come and go, packets that are lost to a slow reader, and errors of requests.
+//! Where captures look, what their requests may say, and how long their results are kept.
 
 use super::*;
 use picnic_core::ledger::Stage;
