@@ -254,7 +254,10 @@ fn figures_of_a_guest_are_its_own() {
     let frame = tcp(1, 2, 46);
     (0..20).for_each(|_| first.send([0; HEADER], &frame));
     let bytes = frame.len() as u64;
-    let sent = guests(&mut client, "20 packets have left", |guests| guests[1].in_packets == 20);
+    let sent = guests(&mut client, "20 packets have left", |guests| {
+        let of_first = (guests[0].transmitted, guests[0].in_flight);
+        (of_first, guests[1].in_packets, guests[1].in_flight) == ((20, 0), 20, 0)
+    });
     assert_eq!(counters(&sent[0]), json!([0, 0, 20, 20 * bytes, {}, 20]));
     let drops = json!({ "no_descriptor": 5 });
     assert_eq!(counters(&sent[1]), json!([15, 15 * bytes, 0, 0, drops, 20]));
@@ -265,7 +268,9 @@ fn figures_of_a_guest_are_its_own() {
     // The other way; the second guest's drops stay.
     first.post(3);
     (0..3).for_each(|_| second.send([0; HEADER], &tcp(2, 1, 46)));
-    let sent = guests(&mut client, "3 packets have left", |guests| guests[0].packets == 3);
+    let sent = guests(&mut client, "3 packets have left", |guests| {
+        (guests[0].packets, guests[1].transmitted, guests[1].in_flight) == (3, 3, 0)
+    });
     assert_eq!(counters(&sent[0]), json!([3, 3 * bytes, 20, 20 * bytes, {}, 23]));
     assert_eq!(counters(&sent[1]), json!([15, 15 * bytes, 3, 3 * bytes, drops, 23]));
 
@@ -276,7 +281,9 @@ fn figures_of_a_guest_are_its_own() {
     assert_eq!((counters(&gone[1]), gone[1].ready_queues), (counters(&sent[1]), 0));
     assert_eq!(gone[0], sent[0]);
     first.send([0; HEADER], &frame);
-    let lost = guests(&mut client, "a packet is lost", |guests| guests[1].in_packets == 24);
+    let lost = guests(&mut client, "a packet is lost", |guests| {
+        guests[1].in_packets == 24 && guests[1].in_flight == 0
+    });
     let drops = BTreeMap::from([("no_descriptor".into(), 5), ("ring_disabled".into(), 1)]);
     assert_eq!(lost[1].drops, drops);
     let mut second = Guest::connect(&sockets[1]);

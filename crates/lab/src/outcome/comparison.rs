@@ -49,7 +49,8 @@ pub struct Comparison {
 }
 
 impl Comparison {
-    /// Repeats of both sides, pair by pair: baseline, then candidate.
+    /// Repeats of both sides, pair by pair: baseline, then candidate. Pairs with a value that is not
+    /// a number are dropped.
     pub fn of(
         key: &str,
         (baseline, baseline_values): (&str, Vec<f64>),
@@ -57,6 +58,10 @@ impl Comparison {
     ) -> Self {
         let unit = Unit::of_key(key);
         let rule = |more_is_better| Rule { more_is_better, ..Rule::default() };
+        let pairs = baseline_values.into_iter().zip(candidate_values);
+        let are_numbers = |pair: &(f64, f64)| pair.0.is_finite() && pair.1.is_finite();
+        let (baseline_values, candidate_values): (Vec<_>, Vec<_>) =
+            pairs.filter(are_numbers).unzip();
         let side = |name: &str, values: Vec<f64>| Side {
             name: name.into(),
             values: values.into_iter().map(to_15_digits).collect(),

@@ -111,6 +111,10 @@ fn sides_and_ratio_are_one_estimate() {
     let wanted = Estimate { baseline: 2.0, candidate: 0.0, ratio: 0.0 };
     assert_eq!(nothing.estimate(), Some(wanted));
     assert_eq!(Comparison::of("x", ("a", vec![0.0]), ("b", vec![1.0])).estimate(), None);
+    // As of a core that did no work in a round.
+    let rates = [vec![1.0, f64::NAN, 2.0], vec![f64::INFINITY, 1.0, 4.0]];
+    let [none, some] = rates;
+    assert_eq!(Comparison::of("x_pps", ("a", none), ("b", some)).ratios(), [2.0]);
 }
 
 #[test]

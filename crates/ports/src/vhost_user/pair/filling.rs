@@ -12,7 +12,7 @@ use picnic_core::packet::offload;
 use vm_memory::VolatileMemory;
 
 /// A header as the guest has it: two integers, since bytes that were written one by one and are
-/// copied together must have left the processor's store buffer, behind all stores to lines that
+/// copied together must have left the processor's store buffer, after all stores to lines that
 /// another core has.
 #[derive(Clone, Copy, Debug, Default)]
 struct Words {
