@@ -32,7 +32,9 @@ KILLED = 2
 # In the simulator, in some seconds: only these determine the points.
 EXPERIMENT = ["nicos-edf", "--set", "sets=60", "--set", "milliseconds=500", "--set", "tight=0",
               "--set", "matched=0"]
-PATIENCE_S = 200
+PATIENCE_S = 300
+# States of a job that has come to its end.
+OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE")
 ADDRESS = "10.87.0.1"
 
 # A task's program: its arguments, held at its end the first time that KILLED runs, until it is
@@ -59,6 +61,8 @@ CredType=cred/munge
 AuthInfo=socket={folder}/munge.socket,cred_expire=5
 # On a busy machine an answer takes its time. Later ones are taken for lost, and jobs run again.
 MessageTimeout=60
+# Jobs are asked about long after their ends.
+MinJobAge=3600
 BatchStartTimeout=60
 StateSaveLocation={folder}/state
 SlurmdSpoolDir={folder}/spool
@@ -185,7 +189,7 @@ class Node:
 
 
 def job(node, number):
-    """State of a job by Slurm, and how often it was run again; none once it is forgotten."""
+    """State of a job by Slurm, and how often it was run again; none if Slurm does not answer."""
     done = subprocess.run(["scontrol", "show", "job", "--oneliner", number], capture_output=True,
                           text=True, env=node.environment)
     states = [dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -231,13 +235,16 @@ def exercise(node, program, held, results, whole):
             os.kill(int(process), signal.SIGKILL)
         except ProcessLookupError:
             pass
-    done = lambda: all(state not in ("PENDING", "RUNNING", "COMPLETING", "REQUEUED")
-                       for state, _ in job(node, array) + job(node, merging))
+
+    def done():
+        found = job(node, array), job(node, merging)
+        are_over = all(jobs and all(state in OVER for state, _ in jobs) for jobs in found)
+        return found if are_over else None
+
     try:
-        wait_for("all jobs", done, node.processes)
+        tasks, (merge, *_) = wait_for("all jobs", done, node.processes)
     except Failed as failure:
         raise Failed(f"{failure}: {job(node, array)}, then {job(node, merging)}") from None
-    tasks, (merge, *_) = job(node, array), job(node, merging)
     if sorted(restarts for _, restarts in tasks) != [0] * (TASKS - 1) + [1]:
         raise Failed(f"found tasks with {tasks}, expected is one that was run again")
     if {state for state, _ in tasks} | {merge[0]} != {"COMPLETED"}:
