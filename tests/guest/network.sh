@@ -19,6 +19,21 @@ host_apart() { # KIB
     make_quiet
 }
 
+# Echo replies that have come so far.
+replies() {
+    awk '/^Icmp: [0-9]/ { print $11 }' /proc/net/snmp
+}
+
+# Twenty pings, and how many of them were answered in the end: `ping` does not wait for a last answer
+# that is much later than those before it.
+pings() { # ADDRESS
+    before=$(replies)
+    ping -c 20 -i 0.05 -W 5 "$1" > /dev/null
+    wait_for sh -c "[ \$(awk '/^Icmp: [0-9]/ { print \$11 }' /proc/net/snmp) -ge $((before + 20)) ]"
+    answered=$(($(replies) - before))
+    echo "20 packets transmitted, $((answered > 20 ? 20 : answered)) packets received"
+}
+
 # What never says anything and never ends, to read from.
 make_quiet() {
     [ -e /tmp/quiet ] || {
@@ -34,14 +49,14 @@ there_and_back() { # ADDRESS [NUMBER COMMAND...]
     address=$1 number=${2:-0}
     shift $(($# < 2 ? 1 : 2))
     there=500$number back=510$number
-    $within timeout 60 nc -l -p $there < /tmp/quiet > /tmp/there.$number &
+    $within timeout 180 nc -l -p $there < /tmp/quiet > /tmp/there.$number &
     receiver=$!
     wait_for sh -c "$within netstat -ltn | grep :$there"
-    "$@" timeout 60 nc "$address" $there < /tmp/data
+    "$@" timeout 180 nc "$address" $there < /tmp/data
     wait $receiver
-    $within timeout 60 nc -l -p $back < /tmp/data &
+    $within timeout 180 nc -l -p $back < /tmp/data &
     wait_for sh -c "$within netstat -ltn | grep :$back"
-    "$@" timeout 60 nc "$address" $back < /tmp/quiet > /tmp/back.$number
+    "$@" timeout 180 nc "$address" $back < /tmp/quiet > /tmp/back.$number
     sha256sum /tmp/data /tmp/there.$number /tmp/back.$number
 }
 
@@ -88,10 +103,10 @@ speed() { # PORT...
 
 under_pulls() {
     head -c 1048576 /tmp/data > /tmp/part
-    $within timeout 60 nc -l -p 5001 < /tmp/quiet > /tmp/got &
+    $within timeout 180 nc -l -p 5001 < /tmp/quiet > /tmp/got &
     receiver=$!
     wait_for sh -c "$within netstat -ltn | grep :5001"
-    timeout 60 nc 10.50.0.1 5001 < /tmp/part > /dev/null &
+    timeout 180 nc 10.50.0.1 5001 < /tmp/part > /dev/null &
     sender=$!
     # How much has come, by time.
     while [ -d /proc/$receiver ]; do
@@ -162,7 +177,7 @@ END
         card=$!
         wait_for ping -c 1 -W 1 10.50.0.1
         tell "bonded/$mode/state" cat /proc/net/bonding/bond0
-        tell "bonded/$mode/ping" ping -c 20 -i 0.05 -W 5 10.50.0.1
+        tell "bonded/$mode/ping" pings 10.50.0.1
         tell "bonded/$mode/files" there_and_back 10.50.0.1
         # A wire is pulled under load, and put back.
         ping -c 60 -i 0.05 -W 5 10.50.0.1 > /tmp/pulled &
@@ -175,7 +190,7 @@ END
         ip link set b0 up
         wait $pinging
         tell "bonded/$mode/pulled" cat /tmp/pulled
-        tell "bonded/$mode/afterwards" ping -c 20 -i 0.05 -W 5 10.50.0.1
+        tell "bonded/$mode/afterwards" pings 10.50.0.1
         finish $card
         tell "bonded/$mode/report" cat /tmp/report
         tell "bonded/$mode/errors" cat /tmp/errors
@@ -268,7 +283,7 @@ END
         esac
         wait_for ping -c 1 -W 1 10.60.0.1
         tell "tunnels/$kind/link" $ip -d link show far0
-        tell "tunnels/$kind/ping" ping -c 20 -i 0.05 -W 5 10.60.0.1
+        tell "tunnels/$kind/ping" pings 10.60.0.1
         tell "tunnels/$kind/files" there_and_back 10.60.0.1
         tell "tunnels/$kind/device" $ip -s -s -j link show far0
         finish $card
