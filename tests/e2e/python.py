@@ -26,9 +26,10 @@ VENV = PACKAGE / ".venv"
 PYTHON = VENV / "bin" / "python"
 NOTEBOOK = ROOT / "examples/notebooks/first_answer.ipynb"
 # What pip says if it cannot reach PyPI.
-NO_NETWORK = re.compile(r"NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError")
-# Seconds for a cell of the notebook.
-CELL_S = 300
+NO_NETWORK = re.compile(r"NewConnectionError|NameResolutionError|ConnectTimeoutError|ProxyError|"
+                        r"ReadTimeoutError|ProtocolError|IncompleteRead|HTTP error 5\d\d|5\d\d Server Error")
+# Seconds for a cell of the notebook, on a busy machine.
+CELL_S = 900
 
 EXECUTE = """
 import re, sys

@@ -31,7 +31,8 @@ WIDTHS = {"desk": 1400, "phone": 400}
 # Of the page with its details folded: a screen, and for each question or breakdown as much.
 TALLEST = {"desk": (1500, 1000), "phone": (2500, 1600)}
 LONGEST_TABLE = 12
-PATIENCE_S = 120
+# For the browser, on a busy machine.
+PATIENCE_S = 300
 # Chromium needs this much.
 LEAST_FREE = 64 << 20
 # As `picnic lab breakdown --out` writes them.

@@ -37,8 +37,8 @@ from check import Wrong
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VECTORS = ROOT / "crates/hash/tests/vectors"
 NAME = "e2e-traffic"
-# Time limit of a card, in seconds; each takes about one.
-PATIENCE = 60
+# Time limit of a card on a busy machine, in seconds; each takes about one.
+PATIENCE = 300
 MEMORY, MEMORY_BYTES = "/dev/shm", 1 << 30
 FEWEST, MOST = 20_000, 200_000
 # Derived from plain.pcap: packets in it, and bytes missing from the last.
