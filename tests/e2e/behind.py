@@ -25,9 +25,10 @@ WIRE, LINK, TAP = "w0", "c0", "h0"
 # Identity of the server's kernel, the same for all cards.
 TAP_MAC = "02:00:00:00:88:01"
 # AF_XDP on a veth has no super-frames: a burst of TCP has many more packets, and rings must
-# hold the windows of the streams, or packets are lost.
+# hold the windows of the streams, or packets are lost. Those of the host must do so for any port, as a
+# busy machine keeps a target core from its work meanwhile.
 PORT_KEYS = {"xdp": {"rx_ring": 8192}}
-HOST_KEYS = {"xdp": {"ring_size": 16384}}
+HOST_KEYS = dict.fromkeys(("packet", "xdp"), {"ring_size": 16384})
 # The core that softirqs of the veth's ends are moved to: packets of one flow that two cores hand to
 # a veth would overtake each other there, and the card would be blamed.
 RPS_CORE = 0
@@ -51,6 +52,8 @@ class Behind(Lab):
         super().__init__()
         self.middle = self.client[:-1] + "m"
         self.picnic, self.work, self.servers = picnic, pathlib.Path(work), []
+        # Every interface on the path, for the kernel's drops there.
+        self.links = (self.client, LINK), (self.middle, WIRE), (self.server, TAP)
 
     def close(self):
         super().close()
@@ -144,6 +147,11 @@ class Behind(Lab):
         child.kill()
         child.wait(PATIENCE)
 
+    def refused(self):
+        """Packets that each interface on the path has dropped, in and out."""
+        stats = [self.link(*link)["stats64"] for link in self.links]
+        return [stat[way]["dropped"] for stat in stats for way in ("rx", "tx")]
+
     def counters(self, namespace):
         """The kernel's counters of a namespace, by nstat's names."""
         told = subprocess.run(["ip", "netns", "exec", namespace, "nstat", "-asz", "--json"],
@@ -223,7 +231,7 @@ class Card:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         try:
-            self.process.wait(5)
+            self.process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()
@@ -256,10 +264,10 @@ def as_toml(sections):
                                 ""]) for head, keys in sections)
 
 
-def until(is_so, seconds, what):
-    """Looks every 50 ms for so long."""
-    end = time.monotonic() + seconds
+def until(is_so, what):
+    """Looks every 50 ms; `what` is wrong if it is never so."""
+    end = time.monotonic() + PATIENCE
     while not is_so():
         if time.monotonic() > end:
-            raise Wrong(f"after {seconds} s: {what}")
+            raise Wrong(f"after {PATIENCE} s: {what}")
         time.sleep(0.05)

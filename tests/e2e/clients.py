@@ -185,7 +185,7 @@ def load(hosts, clients, network):
         for way in ("sum_received", "sum_received_bidir_reverse"):
             if not end[way]["bytes"]:
                 raise Wrong(f"iperf3: nothing has come: {end[way]}")
-    requests = sum(web.judged(output, 1) for output in together(asking))
+    requests = sum(map(web.judged, together(asking)))
     for server in servers:
         hosts.end(server)
     return requests

@@ -44,7 +44,7 @@ def wire_removed(hosts, wire):
         subprocess.run(["ip", "-n", hosts.middle, "link", "delete", WIRE], check=True)
         time.sleep(0.5)
         hosts.connect()
-        until(lambda: answers(hosts), 10, "the card has not taken the interface up again")
+        until(lambda: answers(hosts), "the card has not taken the interface up again")
         ended(hosts, traffic)
     notes = " ".join(card.report["notes"])
     if f"{WIRE}: was deleted" not in notes:
@@ -65,7 +65,8 @@ def server_stopped(hosts, wire):
         for program in programs:
             os.kill(program, signal.SIGCONT)
         requests = web.judged(asking.communicate(timeout=lab.PATIENCE)[0])
-    return f"{len(programs)} processes stopped for 1 s, {requests:,} requests, no error; " \
+        afterwards = web.loaded(hosts, "/file")
+    return f"{len(programs)} processes stopped for 1 s, {requests:,} requests, no error; afterwards {afterwards}; " \
            f"{card.report['ledger']['in']:,} packets"
 
 
@@ -84,8 +85,7 @@ def second_card(hosts, wire):
             raise Wrong(f"exit code {second.returncode}: {said!r}")
         if hosts.link(hosts.server, "h9"):
             raise Wrong("the second card has left its interface behind")
-        if not answers(hosts):
-            raise Wrong("the first card does not go on")
+        until(lambda: answers(hosts), "the first card does not go on")
     return said.partition("second.toml")[2].lstrip(":")
 
 
@@ -105,7 +105,7 @@ def killed(hosts, wire):
             link = hosts.link(hosts.middle, WIRE)
             return (link["promiscuity"], hosts.link(hosts.server, TAP)) == found and "xdp" not in link
 
-        until(is_as_found, 10, f"{WIRE} or {TAP} is not as it was, seed {seed}")
+        until(is_as_found, f"{WIRE} or {TAP} is not as it was, seed {seed}")
         ended(hosts, traffic)
     # In between, too: no interface yet, or half of it.
     for _ in range(KILLS):
@@ -115,6 +115,6 @@ def killed(hosts, wire):
         process.kill()
         process.wait(lab.PATIENCE)
     with hosts.card(wire):
-        until(lambda: answers(hosts), 10, f"no answer after {KILLS} kills, seed {seed}")
-    until(lambda: hosts.link(hosts.client, LINK) is not None, 1, f"{LINK} has gone")
+        until(lambda: answers(hosts), f"no answer after {KILLS} kills, seed {seed}")
+    until(lambda: hosts.link(hosts.client, LINK) is not None, f"{LINK} has gone")
     return f"{2 * KILLS} times, seed {seed}"

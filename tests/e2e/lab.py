@@ -15,6 +15,7 @@ removes its namespaces.
 import contextlib
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -32,8 +33,8 @@ NETWORKS = (
     ("vlan5", "198.51.101.", "2001:db8:2::", "8100:5", 1496),
     ("double", "198.51.102.", "2001:db8:3::", "88a8:7,8100:9", 1492),
 )
-# What any one command may take, in seconds; on an idle machine all take under one.
-PATIENCE = 60
+# What any one command may take on a busy machine, in seconds; on an idle one all take under one.
+PATIENCE = 120
 # KiB of memory for packets before they reach a file.
 CAPTURE_BUFFER = "16384"
 
@@ -189,6 +190,17 @@ class Lab:
         # Arrived packets are in the file once it has stopped growing.
         wait_for(lambda: sizes.append(path.stat().st_size) or sizes[-4:] == sizes[-1:] * 4,
                  f"{path.name} to be still")
+
+        def has_all():
+            """tcpdump tells what it has written of what the kernel holds for it."""
+            child.send_signal(signal.SIGUSR1)
+            told = re.findall(r"(\d+) packets? captured, (\d+) packets? received by filter, (\d+)", log.read_text())
+            captured, received, dropped = map(int, told[-1]) if told else (0, 1, 0)
+            return captured + dropped >= received
+
+        if command[0] == "tcpdump":
+            with contextlib.suppress(RuntimeError):
+                wait_for(has_all, f"{path.name} to have all packets")
         child.send_signal(signal.SIGINT)
         if child.wait(PATIENCE) != 0:
             raise RuntimeError(f"{' '.join(command)}: {log.read_text().strip()}")

@@ -35,7 +35,7 @@ import kernel
 import looped
 import lab
 import web
-from behind import Behind, LINK, TAP, TAP_MAC, WIRE
+from behind import Behind, LINK, TAP, TAP_MAC
 from check import Wrong
 from inside import Inside, WAYS
 from lab import HERE, NETWORKS
@@ -147,11 +147,10 @@ def jumbo(hosts, wire):
 def tcp(hosts, wire):
     """iperf3, TCP, both ways, 1 to 64 streams: no gap and no disorder."""
     rates, again = [], 0
-    links = ((hosts.client, LINK), (hosts.middle, WIRE), (hosts.server, TAP))
     with hosts.card(wire) as card:
         for streams in STREAMS:
             for reverse in (False, True):
-                witness = Witness(hosts, (hosts.client, hosts.server), links)
+                witness = Witness(hosts, (hosts.client, hosts.server), hosts.links)
                 rates.append(f"{gigabits(transfer(hosts, streams, reverse)):.1f}")
                 again += witness.judge(f"{streams} streams, reverse {reverse}")
         lost = hosts.link(hosts.server, TAP)["stats64"]["tx"]["dropped"]
