@@ -4,7 +4,7 @@ use crate::failure::Usage;
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use picnic_control::folders::folders;
-use picnic_control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND};
+use picnic_control::protocol::{self, INVALID_PARAMS, METHOD_NOT_FOUND, NO_ANSWER};
 use picnic_control::socket::{RunningCard, running};
 use picnic_core::error::ConfigError;
 use rustix::cmsg_space;
@@ -17,8 +17,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Longest wait for a card's answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for a card's answer, which may itself wait for the borrowed core.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Selects a running card.
 #[derive(Clone, Debug, Args)]
@@ -30,6 +30,11 @@ pub(crate) struct CardChoice {
     #[arg(long, value_name = "PATH", global = true, conflicts_with = "card")]
     socket: Option<PathBuf>,
 }
+
+/// The borrowed core of a card does not answer, while the card itself does.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct SilentCore(String);
 
 /// A connection to a running card.
 #[derive(Debug)]
@@ -261,6 +266,7 @@ fn told(error: Value) -> anyhow::Error {
         Some(INVALID_PARAMS | METHOD_NOT_FOUND | protocol::INVALID_REQUEST) => {
             Usage(message).into()
         }
+        Some(NO_ANSWER) => SilentCore(message).into(),
         _ => anyhow!(message),
     }
 }
@@ -287,5 +293,21 @@ mod tests {
         assert_eq!(error.to_string(), "16 clients are connected");
         let error = connection.call("card.info", json!({})).unwrap_err();
         assert_eq!(error.to_string(), "the card has ended");
+    }
+
+    #[test]
+    fn silent_core_is_told_from_an_ended_card() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("card.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let mut connection = Connection::open(path, PATIENCE).unwrap();
+        let (mut card, _) = listener.accept().unwrap();
+        let error = json!({ "code": NO_ANSWER, "message": "not for 10 s" });
+        writeln!(card, "{}", json!({ "jsonrpc": "2.0", "id": 1, "error": error })).unwrap();
+        let id = connection.send("card.stats", json!({})).unwrap();
+        let error = connection.poll(id, PATIENCE).unwrap_err();
+        assert!(error.is::<SilentCore>() && error.to_string() == "not for 10 s", "{error}");
+        drop(card);
+        assert!(!connection.poll(id, PATIENCE).unwrap_err().is::<SilentCore>());
     }
 }

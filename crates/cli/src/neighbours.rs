@@ -9,8 +9,8 @@ use picnic_machine::topology::{Placement, cores};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-/// Longest wait for a card to name its cores.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// Longest wait for a card to name its cores: without its answer there is no warning.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A running card and its cores.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -39,9 +39,10 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 
-/// Longest wait for the borrowed core to obey: it checks at least every 20 ms.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// Longest wait per function for figures that may be omitted.
+/// Longest wait for the borrowed core to obey: it checks at least every 20 ms, but a busy machine may
+/// give it no time for seconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait per function for figures that may be omitted, and for a core that is late already.
 const SCRAPE_PATIENCE: Duration = Duration::from_millis(200);
 /// Note for captures of a card that the kernel shares with the poll engine.
 const IN_PART: &str = "only packets of the poll engine; tcpdump on the wire's interface shows those \
@@ -57,6 +58,8 @@ pub struct Methods {
     beside: Option<Part>,
     /// Longest wait for the borrowed core to obey.
     patience: Duration,
+    /// The same for figures that may be omitted.
+    scrape_patience: Duration,
     registries: Registries,
     context: BuildContext,
     sections: Sections,
@@ -79,6 +82,8 @@ struct Line {
     controller: Controller,
     /// Commands without a waiting client.
     abandoned: usize,
+    /// Longest wait while there are some.
+    again: Duration,
     /// Whether the last command is half of a swap whose other half failed: it is undone
     /// before the next command.
     is_half_done: bool,
@@ -150,6 +155,7 @@ impl Methods {
                 functions,
             }),
             patience: PATIENCE,
+            scrape_patience: SCRAPE_PATIENCE,
             registries,
             context: BuildContext { stop: stop.clone(), ..picnic_engine::build::context(file) },
             sections: file.sections().clone(),
@@ -170,7 +176,7 @@ impl Methods {
     /// not answer in time.
     pub fn metrics(&mut self, is_stopping: bool) -> String {
         let mut report = self.monitor.report();
-        if is_stopping || self.own_figures(&mut report, SCRAPE_PATIENCE).is_err() {
+        if is_stopping || self.own_figures(&mut report, self.scrape_patience).is_err() {
             // Not the ledgers of a part: counters would fall.
             let functions = report.functions.iter_mut().chain(&mut report.tx_functions);
             functions.for_each(|function| {
@@ -184,7 +190,7 @@ impl Methods {
     /// The data of the live page: the answers of `card.info`, `card.stats` and `task.list`. Tasks
     /// are null without NIC OS, while the card is stopping, or if it does not answer in time.
     pub fn live(&mut self, is_stopping: bool) -> Value {
-        let patience = std::mem::replace(&mut self.patience, SCRAPE_PATIENCE);
+        let patience = std::mem::replace(&mut self.patience, self.scrape_patience);
         let tasks = (!is_stopping && self.tasks.is_some()).then(|| self.task_list().ok());
         self.patience = patience;
         let stats = self.stats(true, false, false).ok();
@@ -413,7 +419,7 @@ impl Methods {
 
 impl Line {
     fn new(controller: Controller) -> Line {
-        Line { controller, abandoned: 0, is_half_done: false }
+        Line { controller, abandoned: 0, again: SCRAPE_PATIENCE, is_half_done: false }
     }
 
     /// One half of a swap. If its answer comes too late, the other half is not made, so this one is
@@ -456,7 +462,7 @@ impl Line {
     ) -> Result<Answer, RpcError> {
         // A core that missed the last deadline is not waited for as long again: other clients need
         // service, for example to stop the card.
-        let patience = if self.abandoned != 0 { patience.min(SCRAPE_PATIENCE) } else { patience };
+        let patience = if self.abandoned != 0 { patience.min(self.again) } else { patience };
         let give_up = Instant::now() + patience;
         let silent = || {
             let seconds = patience.as_secs_f64();

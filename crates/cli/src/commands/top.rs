@@ -6,7 +6,7 @@
 mod rates;
 mod screen;
 
-use crate::control::{CardChoice, Connection};
+use crate::control::{CardChoice, Connection, SilentCore};
 use crate::failure::Usage;
 use crate::output;
 use anyhow::Context;
@@ -219,7 +219,7 @@ impl Watch {
                 }
                 continue;
             }
-            let Some((id, _)) = asked else {
+            let Some((id, since)) = asked else {
                 if Instant::now() < next {
                     continue;
                 }
@@ -229,8 +229,19 @@ impl Watch {
                 asked = Some((id, Instant::now()));
                 continue;
             };
-            let Ok(answer) = self.connection.poll(id, LOOK) else { return Ok(true) };
-            let Some(answer) = answer else { continue };
+            let answer = match self.connection.poll(id, LOOK) {
+                Ok(Some(answer)) => answer,
+                Ok(None) => continue,
+                Err(error) if error.is::<SilentCore>() => {
+                    // The card goes on: its silence is shown until it answers.
+                    let Ok(id) = self.connection.send("card.stats", wanted()) else {
+                        return Ok(true);
+                    };
+                    asked = Some((id, since));
+                    continue;
+                }
+                Err(_) => return Ok(true),
+            };
             asked = None;
             let now = report(answer)?;
             if !screen.is_paused {
