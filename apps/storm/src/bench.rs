@@ -13,13 +13,16 @@ use serde::Serialize;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 /// Shortest payload in bytes: the time and the number of a message.
 pub const SHORTEST: usize = 16;
-/// Time without a packet after which a member has seen everything.
-const QUIET: Duration = Duration::from_millis(200);
+/// Longest sleep of a member: it then sees that all others have everything.
+const SLEEP: Duration = Duration::from_millis(200);
+/// Silence after which messages that are missing are lost.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The load of a run.
 #[derive(Clone, Debug)]
@@ -125,19 +128,49 @@ pub(crate) struct Side {
     pub(crate) repeats: u64,
 }
 
+/// What the members of a run know of each other. A member that leaves earlier than the others would
+/// hold their order back, and one without a core is silent for as long as it has none.
+#[derive(Debug, Default)]
+struct Progress {
+    /// Members that submit nothing more, and their messages.
+    over: AtomicUsize,
+    submitted: AtomicU64,
+    /// Members that have delivered all of them.
+    whole: AtomicUsize,
+}
+
+impl Progress {
+    /// A member has submitted its last message.
+    fn add(&self, submitted: u32) {
+        self.submitted.fetch_add(submitted.into(), Ordering::Relaxed);
+        self.over.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether a member with these deliveries has those of all members.
+    fn is_whole(&self, load: &Load, delivered: usize) -> bool {
+        self.over.load(Ordering::Acquire) == load.members
+            && delivered as u64 >= self.submitted.load(Ordering::Relaxed)
+    }
+}
+
 /// Runs a load.
 ///
 /// # Errors
 /// A member cannot start, a socket fails, or the members' orders differ.
 pub fn run(load: &Load) -> Result<Outcome, BenchError> {
     let nodes = group(load)?;
-    let barrier = Barrier::new(nodes.len());
+    let (barrier, progress) = (Barrier::new(nodes.len()), Progress::default());
     let sides: Vec<io::Result<Side>> = thread::scope(|scope| {
-        let barrier = &barrier;
+        let (barrier, progress) = (&barrier, &progress);
         let spawn = |(me, node): (usize, Node)| {
             scope.spawn(move || {
                 barrier.wait();
-                member(node, load, me == 0 || load.all_send)
+                let side = member(node, load, me == 0 || load.all_send, progress);
+                if side.is_err() {
+                    // Nobody waits for it.
+                    progress.whole.fetch_add(load.members, Ordering::Release);
+                }
+                side
             })
         };
         let threads: Vec<_> = nodes.into_iter().enumerate().map(spawn).collect();
@@ -167,12 +200,13 @@ fn group(load: &Load) -> Result<Vec<Node>, BenchError> {
 }
 
 /// One member's run.
-fn member(mut node: Node, load: &Load, sends: bool) -> io::Result<Side> {
+fn member(mut node: Node, load: &Load, sends: bool, progress: &Progress) -> io::Result<Side> {
     let me = node.member().settings().me;
     let mut payload = vec![0x5a; load.payload_bytes.max(SHORTEST)];
     let mut samples: Vec<Sample> = Vec::new();
     let (mut submitted, mut delivered, mut heard) = (0_u32, 0_u32, Instant::now());
     let (end, cpu_before) = (heard + load.duration, cpu_ns());
+    let (mut is_counted, mut is_whole) = (false, false);
     loop {
         let received = node.receive()?;
         let now = node.now().as_nanos();
@@ -194,12 +228,21 @@ fn member(mut node: Node, load: &Load, sends: bool) -> io::Result<Side> {
             submitted += 1;
         }
         node.send()?;
+        if is_over && !is_counted {
+            progress.add(submitted);
+            is_counted = true;
+        }
+        if !is_whole && progress.is_whole(load, samples.len()) {
+            progress.whole.fetch_add(1, Ordering::Release);
+            is_whole = true;
+        }
+        if progress.whole.load(Ordering::Acquire) >= load.members || heard.elapsed() > PATIENCE {
+            break;
+        }
         if received > 0 {
             heard = Instant::now();
-        } else if is_over && submitted == delivered && heard.elapsed() > QUIET {
-            break;
         } else {
-            node.wait(None, QUIET)?;
+            node.wait(None, SLEEP)?;
         }
     }
     let counts = *node.member().counts();

@@ -41,7 +41,7 @@ const STARTS_REAL_NS: u64 = 300_000_000;
 /// Time without a delivery after which a member has seen everything, in nanoseconds.
 const QUIET_NS: u64 = 20_000_000;
 /// Time after which undelivered messages are abandoned, in nanoseconds.
-const PATIENCE_NS: u64 = 5_000_000_000;
+const PATIENCE_NS: u64 = 60_000_000_000;
 /// Sleep of a program's thread: a safety net under its doorbell.
 const SLEEP: Duration = Duration::from_millis(1);
 

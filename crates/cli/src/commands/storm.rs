@@ -137,9 +137,9 @@ pub(crate) fn run(args: &StormArgs, json: bool) -> anyhow::Result<()> {
     }
 }
 
-/// Silence after which a member is left out: a second, longer than a busy machine keeps a process
-/// from its core.
-const SUSPECT_AFTER_NS: u64 = 1_000_000_000;
+/// Silence after which a member is left out: longer than a busy machine keeps a process from its
+/// core.
+const SUSPECT_AFTER_NS: u64 = 5_000_000_000;
 
 /// A number that no earlier process of this member has had.
 fn incarnation() -> u32 {

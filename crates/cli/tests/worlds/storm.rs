@@ -2,16 +2,15 @@
 
 use crate::common::command;
 use std::io::{BufRead, BufReader, Write};
-use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
-/// Members as `NAME=ADDRESS`, with ports that were free a moment ago.
-fn members() -> Vec<String> {
-    let sockets = ["a", "b", "c"].map(|name| (name, UdpSocket::bind("127.0.0.1:0").unwrap()));
-    let member =
-        |(name, socket): &(&str, UdpSocket)| format!("{name}={}", socket.local_addr().unwrap());
-    sockets.iter().map(member).collect()
+/// Members as `NAME=ADDRESS`. No other process has the address of this group, nor do ports below
+/// 32768 go to those that ask for any.
+fn members(group: u8) -> Vec<String> {
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let ports = ["a", "b", "c"].into_iter().zip(7001..);
+    ports.map(|(name, port)| format!("{name}=127.{group}.{high}.{low}:{port}")).collect()
 }
 
 fn start(name: &str, members: &[String], folder: &Path, extra: &[&str]) -> Child {
@@ -31,7 +30,7 @@ fn check(folder: &Path, logs: &[&str]) -> (i32, String) {
 #[test]
 fn processes_print_the_same_lines_in_the_same_order_and_their_logs_agree() {
     let folder = tempfile::tempdir().unwrap();
-    let members = members();
+    let members = members(87);
     let mut nodes: Vec<Child> = ["a", "b", "c"]
         .map(|name| {
             start(name, &members, folder.path(), if name == "c" { &["--json"] } else { &[] })
@@ -75,7 +74,7 @@ fn processes_print_the_same_lines_in_the_same_order_and_their_logs_agree() {
 #[test]
 fn other_member_lists_and_duplicate_names_are_reported() {
     let folder = tempfile::tempdir().unwrap();
-    let members = members();
+    let members = members(88);
     let mut listed = start("a", &members, folder.path(), &[]);
     // Two others: b has no c in its list, and a process that claims to be a has b's address.
     let mut shorter = start("b", &members[..2], folder.path(), &[]);
