@@ -1,9 +1,10 @@
 //! `picnic lab`: list, run, report, and errors for wrong settings.
 
-use crate::common::{command, good, good_json, machine, picnic, printed, stderr};
+use crate::common::{command, good, good_json, machine, picnic, printed, stderr, wait_until};
+use rustix::io::ioctl_fionread;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 
 #[test]
@@ -299,6 +300,13 @@ fn this_machine_is_measured_and_then_a_profile() {
     assert!(report.status.success(), "{}", stderr(&report));
 }
 
+/// Whether every thread of a process is stopped.
+fn is_held(id: u32) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{id}/task")).unwrap().flatten();
+    let state = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("stat"));
+    threads.map(state).all(|state| state.is_ok_and(|state| state.contains(") T ")))
+}
+
 #[test]
 fn a_signal_ends_a_calibration_while_it_models() {
     let _machine = machine();
@@ -307,11 +315,21 @@ fn a_signal_ends_a_calibration_while_it_models() {
     let mut calibrate = command();
     calibrate.args(["lab", "calibrate", "--quick", "--output"]).arg(&profile);
     let mut child = calibrate.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-    let is_modelling = |line: &String| line.starts_with("modelling dispatch");
-    lines.by_ref().map(Result::unwrap).find(is_modelling).expect("it models");
-    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
-    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    let mut said = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.starts_with("modelling dispatch") {
+        line.clear();
+        assert_ne!(said.read_line(&mut line).unwrap(), 0, "it models");
+    }
+    // It is held, to know what it said before the signal, however late the signal is.
+    let id = Pid::from_child(&child);
+    kill_process(id, Signal::STOP).unwrap();
+    wait_until("it is held", || is_held(child.id()));
+    let before = said.buffer().len() + ioctl_fionread(said.get_ref()).unwrap() as usize;
+    said.read_exact(&mut vec![0; before]).unwrap();
+    kill_process(id, Signal::TERM).unwrap();
+    kill_process(id, Signal::CONT).unwrap();
+    let rest: Vec<String> = said.lines().map(Result::unwrap).collect();
     assert_eq!(child.wait().unwrap().code(), Some(1), "{rest:#?}");
     let [last] = &rest[..] else { panic!("it went on: {rest:#?}") };
     assert!(last.contains("interrupted; the profile is in "), "{last}");
