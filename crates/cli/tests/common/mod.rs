@@ -225,7 +225,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Runs the `card.toml` of a folder, whose card has this name, for two minutes at most.
+    /// Runs the `card.toml` of a folder, whose card has this name, for ten minutes at most.
     pub fn start(name: &str, folder: TempDir) -> Self {
         let mut running = Running::start_in(name, folder.path(), &[]);
         running.own = Some(folder);
@@ -235,7 +235,7 @@ impl Running {
     /// The same of a folder that stays, with more options.
     pub fn start_in(name: &str, folder: &Path, more: &[&str]) -> Self {
         let mut run = command();
-        run.args(["run", "card.toml", "--duration", "120", "--quiet", "--json"]).args(more);
+        run.args(["run", "card.toml", "--duration", "600", "--quiet", "--json"]).args(more);
         run.current_dir(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = Some(run.spawn().unwrap());
         let running = Running { name: name.into(), child, folder: folder.into(), own: None };

@@ -199,11 +199,11 @@ fn tasks_and_schedulers_are_listed_with_their_keys() {
 #[test]
 fn runs_report_each_task() {
     let (_folder, path) = card(
-        "[host]\nqueues = 1\n[[wire]]\nrate_pps = 1000\n[[task]]\ntask = \"heartbeat\"\n\
-         name = \"pulse\"\nperiod_us = 5000\n",
+        "[host]\nqueues = 1\n[[wire]]\nrate_pps = 10000\npackets = 5000\n[[task]]\n\
+         task = \"heartbeat\"\nname = \"pulse\"\nperiod_us = 5000\n",
     );
     let path = path.to_str().unwrap();
-    let report = good_json(&["run", path, "--duration=0.5", "--json"]);
+    let report = good_json(&["run", path, "--until=wires", "--json"]);
     assert_balanced(&report);
     let task = &report["os"]["tasks"][0];
     assert_eq!(task["name"], "pulse");

@@ -193,7 +193,7 @@ struct Card(Option<Child>);
 impl Card {
     fn start(path: &std::path::Path) -> Self {
         let mut command = command();
-        let command = command.arg("run").arg(path).args(["--json", "--quiet", "--duration", "120"]);
+        let command = command.arg("run").arg(path).args(["--json", "--quiet", "--duration", "600"]);
         Card(Some(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()))
     }
 
@@ -327,6 +327,8 @@ fn full_disks_end_captures_but_not_the_card() {
     let output = capture();
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("No space left"), "{}", stderr(&output));
+    let before = counted("full", "delivered");
+    wait_until("packets go on", || counted("full", "delivered") > before);
     let report = running.ended();
     assert!(report["ledger"]["delivered"].as_u64().unwrap() > 0);
 }

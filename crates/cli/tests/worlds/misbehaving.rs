@@ -3,7 +3,6 @@
 
 use crate::common::*;
 use crate::plugins::Bench;
-use picnic_machine::threads::BORROWED;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::os::unix::process::ExitStatusExt;
@@ -71,6 +70,9 @@ fn is_early(place: &str) -> bool {
     ["constructor", "init"].contains(&place)
 }
 
+/// Ends a run once all functions have been called, however late its cores are.
+const PACKETS: &str = "--set=wire[0].packets=1000";
+
 /// A card that runs has a report; one whose function never came to be has the error instead.
 fn assert_reported(output: &Output, place: &str) {
     let report: Value = serde_json::from_slice(&output.stdout).unwrap();
@@ -101,7 +103,7 @@ fn an_object_that_ends_the_process_is_named_and_the_run_fails_with_its_report() 
     let others =
         others.flat_map(|how| ["constructor", "process_burst", "exit"].map(|place| (place, how)));
     for case in every.chain(others).chain([("flush", "_exit"), ("init", "_exit")]) {
-        let output = odd.ended(case, &["--duration", "0.5"]);
+        let output = odd.ended(case, &["--duration", "60", PACKETS]);
         assert_eq!(output.status.code(), Some(1), "{case:?}: {}", stderr(&output));
         assert_named(&output, case.0, "tried to end the process");
         assert_reported(&output, case.0);
@@ -117,7 +119,7 @@ fn an_object_that_ends_its_thread_is_named_and_the_run_fails_with_its_report() {
     let Some(odd) = Odd::open(NAME) else { return };
     let _machine = machine();
     for place in ["constructor", "init", "process_burst", "process_packet", "flush", "exit"] {
-        let output = odd.ended((place, "thread"), &["--duration", "0.5"]);
+        let output = odd.ended((place, "thread"), &["--duration", "60", PACKETS]);
         let code = if ["constructor", "init"].contains(&place) { 2 } else { 1 };
         assert_eq!(output.status.code(), Some(code), "{place}: {}", stderr(&output));
         assert!(!stderr(&output).contains("panicked"), "{place}: {}", stderr(&output));
@@ -145,7 +147,7 @@ fn an_object_that_crashes_is_named_before_its_signal_ends_the_card() {
         .map(|place| (place, "SIGSEGV", "SIGSEGV", Signal::SEGV));
     let deep = ["init", "process_burst"].map(|at| (at, "recursion", "SIGSEGV", Signal::ABORT));
     for (place, how, name, signal) in everywhere.into_iter().chain(elsewhere).chain(deep) {
-        let output = odd.ended((place, how), &["--duration", "0.3"]);
+        let output = odd.ended((place, how), &["--duration", "60", PACKETS]);
         assert_eq!(output.status.signal(), Some(signal.as_raw()), "{place}, {how}");
         assert_named(&output, place, &format!("raised {name}, which ends the process"));
     }
@@ -185,18 +187,6 @@ impl Drop for Ends {
     }
 }
 
-/// Whether a process's thread of this name has had processor time, which is counted in hundredths of
-/// a second.
-fn has_worked(process: u32, thread: &str) -> bool {
-    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten();
-    tasks.flatten().any(|task| {
-        let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        let fields = stat.split_once(&format!("({thread}) ")).map_or("", |(_, fields)| fields);
-        // Of all fields, the 14th and 15th are times in user and kernel mode.
-        fields.split(' ').skip(11).take(2).any(|ticks| ticks.parse::<u64>().unwrap_or(0) > 0)
-    })
-}
-
 /// Whether a run says on standard error that it waits, which the file holds.
 fn says(path: &Path, part: &str) -> bool {
     std::fs::read_to_string(path).unwrap().contains(part)
@@ -226,9 +216,12 @@ fn a_first_signal_or_a_client_stops_a_card_whose_object_does_not_return() {
             wait_until("the card serves", || ctl(&["info"]).status.success());
         }
         if ending.contains(&place) {
-            // The figures would ask the function.
-            let id = child.0.as_ref().unwrap().id();
-            wait_until("the borrowed core has worked", || has_worked(id, BORROWED));
+            // Without counters, for which the function would be asked.
+            wait_until("packets come", || {
+                let stats = ctl(&["call", "card.stats"]);
+                let stats: Value = serde_json::from_slice(&stats.stdout).unwrap_or_default();
+                stats["ledger"]["in"].as_u64() > Some(0)
+            });
         }
         if place == "command" {
             let call = ["plugin", "call", "--command", "x", "--position", "0"];

@@ -8,10 +8,12 @@ use std::process::{Command, Stdio};
 
 #[test]
 fn the_demonstration_card_runs_and_its_ledger_balances() {
-    let report = good_json(&["run", "--duration", "1", "--json"]);
+    // A number of packets, not a time: for a while its cores may belong to others.
+    let packets = "--set=wire[0].packets=100000";
+    let report = good_json(&["run", "--duration", "600", packets, "--json"]);
     assert_eq!(report["engine"], "poll");
     let duration = report["duration_s"].as_f64().unwrap();
-    assert!((0.9..60.0).contains(&duration), "{duration}");
+    assert!(duration > 0.0 && duration < 600.0, "{duration}");
     assert_eq!(report["wires"].as_array().unwrap().len(), 1);
     for field in ["rx_packets", "rx_bytes", "tx_packets", "tx_bytes"] {
         assert!(report["wires"][0][field].is_u64(), "{field}");
@@ -136,10 +138,10 @@ fn keys_can_be_changed_on_the_command_line() {
 #[test]
 fn echoes_return_on_their_wire() {
     let (_folder, path) = card(
-        "[[wire]]\nname = \"a\"\n[[wire]]\nname = \"b\"\n[host]\nqueues = 2\nmode = \"echo\"\n\
-         [[rx]]\nfunction = \"by-wire\"\n",
+        "[[wire]]\nname = \"a\"\npackets = 1000\n[[wire]]\nname = \"b\"\npackets = 1000\n\
+         [host]\nqueues = 2\nmode = \"echo\"\n[[rx]]\nfunction = \"by-wire\"\n",
     );
-    let report = good_json(&["run", path.to_str().unwrap(), "--duration=0.3", "--json"]);
+    let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
     for wire in report["wires"].as_array().unwrap() {
         assert!(wire["tx_packets"].as_u64().unwrap() > 0, "{wire}");
     }
@@ -167,7 +169,7 @@ fn ctrl_c_stops_cleanly_with_a_report() {
 fn a_second_ctrl_c_kills() {
     let machine = machine();
     // The first is looked for twenty times a second, so the second mostly comes before.
-    for _ in 0..10 {
+    for _ in 0..100 {
         let child = start(&machine, &["run", "--duration=600", "--json"]);
         interrupt(&child);
         let_pass(2);
@@ -198,10 +200,10 @@ fn lost_readers_cause_no_panic() {
 #[test]
 fn injected_faults_are_reported_and_the_ledger_balances() {
     let (_folder, path) = card(
-        "[[wire]]\nrate_pps = 100000\n[wire.fault]\ndrop = 0.1\nduplicate = 0.1\nreorder = 0.1\n\
-         corrupt = 0.1\ntruncate = 0.1\n",
+        "[[wire]]\nrate_pps = 100000\npackets = 50000\n[wire.fault]\ndrop = 0.1\nduplicate = 0.1\n\
+         reorder = 0.1\ncorrupt = 0.1\ntruncate = 0.1\n",
     );
-    let report = good_json(&["run", path.to_str().unwrap(), "--duration=0.5", "--json"]);
+    let report = good_json(&["run", path.to_str().unwrap(), "--json"]);
     assert!(report["drops"]["fault"].as_u64().unwrap() > 100, "{report}");
     let notes = report["notes"].as_array().unwrap();
     assert!(notes.iter().any(|note| note.as_str().unwrap().starts_with("fault: ")), "{notes:?}");

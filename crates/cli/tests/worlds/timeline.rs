@@ -81,7 +81,8 @@ fn a_timeline_shows_every_core_task_and_drop() {
     let modelled = ["--world=sim", "--profile=x5355", "--duration=0.002"];
     let phases = timeline(&run(&modelled, "c.json").1);
     assert!(phases["B"].iter().any(|span| span["name"] == "softirq"));
-    let phases = timeline(&run(&["--duration=0.3", "--quiet"], "d.json").1);
+    let packets = ["--set=wire[0].packets=100000", "--until=wires", "--quiet"];
+    let phases = timeline(&run(&packets, "d.json").1);
     for name in ["turn", "rss", "target", "heartbeat"] {
         assert!(phases["B"].iter().any(|span| span["name"] == name), "{name}");
     }
