@@ -2,9 +2,11 @@
 
 use crate::{Pair, pair};
 use picnic_channel::{Awaits, End, SendError};
+use picnic_testing::PATIENCE;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 /// The card's use of a channel; returns whether it found the channel broken. Nothing here may
 /// panic.
@@ -84,7 +86,11 @@ fn concurrent_scribbling_is_survived() {
                 words[(state >> 33) as usize % words.len()].store(value, Ordering::Relaxed);
             }
         });
-        let broken = (0..200_000).filter(|_| use_once(&card)).count();
+        let (mut broken, began) = (0, Instant::now());
+        // The scribbler may start late.
+        while broken == 0 && began.elapsed() < PATIENCE {
+            broken += (0..200_000).filter(|_| use_once(&card)).count();
+        }
         is_over.store(true, Ordering::Relaxed);
         assert!(broken > 0, "the scribbler scribbled nothing");
     });

@@ -2,6 +2,7 @@
 
 use crate::{Pair, pair};
 use picnic_channel::{Awaits, Bell, End, Region, Shape, Side};
+use picnic_testing::PATIENCE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ fn sleep(end: &End, bell: &Bell, awaits: Awaits) {
     end.flush();
     end.rest(awaits);
     if !end.has_news(awaits) {
-        let timeout = Timespec { tv_sec: 20, tv_nsec: 0 };
+        let timeout = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
         let rung = poll(&mut [PollFd::new(bell, PollFlags::IN)], Some(&timeout)).unwrap();
         assert_eq!(rung, 1, "a wake-up was lost");
     }
