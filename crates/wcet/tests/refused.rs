@@ -15,7 +15,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Builds of this library, newest first; old ones may remain.
+/// Builds of this library, newest first; old ones may remain, and other builds replace them.
 fn libraries() -> Vec<PathBuf> {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();
@@ -27,7 +27,7 @@ fn libraries() -> Vec<PathBuf> {
             let name = name.to_string_lossy();
             name.starts_with("libpicnic_wcet-") && name.ends_with(".rlib")
         })
-        .map(|entry| (entry.metadata().unwrap().modified().unwrap(), entry.path()))
+        .filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path())))
         .collect();
     found.sort_by(|one, other| other.cmp(one));
     assert!(!found.is_empty(), "no library in {}", folder.display());
