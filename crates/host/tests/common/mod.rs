@@ -4,7 +4,7 @@
 
 use picnic_control::{Launch, Limits, Report};
 use picnic_host::registries;
-use picnic_testing::machine;
+use picnic_testing::{PATIENCE, machine};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, IoSlice, Write};
@@ -12,7 +12,6 @@ use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
-use std::time::Duration;
 use tempfile::TempDir;
 
 /// A running card with a control socket.
@@ -65,8 +64,8 @@ pub struct Client {
 impl Client {
     pub fn connect(path: &std::path::Path) -> Self {
         let stream = UnixStream::connect(path).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
         Client { stream: BufReader::new(stream), calls: 0 }
     }
 
