@@ -49,8 +49,10 @@ fn packets_arriving_during_an_absence_show_latency() {
     let latency = &report.latency_ns;
     assert_eq!(report.wires[0].stamp, Stamp::Arrival);
     // 200 packets arrived in this time, and waited half of it on average.
-    let longest_ns = latency.p999.unwrap();
-    assert!(longest_ns >= 10_000_000, "{latency:?}");
+    // Of all, as a percentile would depend on the packets of a longer run.
+    let recorded = report.latencies.iter().flatten().filter_map(|part| part.counts.last());
+    let longest_ns = recorded.map(|&(ns, _)| ns).max();
+    assert!(longest_ns >= Some(10_000_000), "{latency:?}");
     let waited_ns = latency.at_wire.unwrap() * report.ledger.delivered;
     assert!(waited_ns >= 500_000_000, "{latency:?}, {:?}", report.ledger);
 }
