@@ -30,9 +30,24 @@ impl Component for Bridge {
 static FUNCTIONS: &[Entry<Box<dyn Function>>] = &[Entry::of::<Bridge>(), Entry::of::<Rss>()];
 
 pub fn start(card: &str) -> Result<Box<dyn Running>, String> {
+    start_with(card, registries())
+}
+
+/// Starts a card whose wires are wrapped as in these registries.
+pub fn start_with(card: &str, registries: Registries) -> Result<Box<dyn Running>, String> {
     let card = CardFile::parse(card, None).map_err(|error| error.to_string())?;
-    let registries = Registries { functions: FUNCTIONS, ..registries() };
+    let registries = Registries { functions: FUNCTIONS, ..registries };
     Launch::new(&card, registries).start_alone().map_err(|error| error.to_string())
+}
+
+/// Waits until an idle card has looked at its interfaces, which it does at least every 20 ms while
+/// its core is not taken away.
+pub fn let_look(running: &dyn Running) {
+    let_pass(100);
+    let wakeups = || running.monitor().notes.core.wakeups.get();
+    let before = wakeups();
+    // A whole turn is between two.
+    wait_until("the card has looked", || wakeups() >= before + 2);
 }
 
 pub fn stop(running: Box<dyn Running>) -> Report {
@@ -76,6 +91,9 @@ impl Lab {
         ] {
             self.run(place, &command);
         }
+        // Until then the kernel drops what is sent.
+        self.bed.wait_for_carrier("m", &near).unwrap();
+        self.bed.wait_for_carrier(place, &far).unwrap();
     }
 
     /// Runs a command in a namespace; returns its output.
@@ -93,6 +111,13 @@ impl Lab {
         self.bed.start(place, &command.split_whitespace().collect::<Vec<_>>(), &[]).unwrap()
     }
 
+    /// Pings an address every ten milliseconds. On a busy machine the kernel may give up on a
+    /// neighbour first, and drops what waits for it: then once more.
+    pub fn pings(&self, place: &str, rest: &str) {
+        let ping = format!("ping -q -c 20 -i 0.01 -W 20 {rest}");
+        wait_until("pings are answered", || self.is_good(place, &ping));
+    }
+
     /// One of the card's wires.
     pub fn wire(&self, side: usize) -> String {
         let (port, namespace) = (self.port, self.bed.netns("m"));
@@ -105,7 +130,7 @@ impl Lab {
     /// card reopens both, and reports it.
     pub fn loses_interfaces(&self, card: &str) {
         let running = start(card).unwrap();
-        self.run("a", "ping -q -c 1 -W 2 10.9.0.2");
+        self.pings("a", "10.9.0.2");
         let load = self.spawn("a", "ping -q -f -s 1000 10.9.0.2");
         let also = self.spawn("b", "ping -q -f -s 1000 10.9.0.1");
         let ledger = || running.view().ledger.read();
@@ -120,7 +145,7 @@ impl Lab {
         self.run("a", "ip neighbour flush dev a0");
         wait_until("w1 is reattached", || self.is_good("a", "ping -q -c 1 -W 1 10.9.0.2"));
         self.run("m", "ip link set w0 down");
-        let_pass(100);
+        let_look(&*running);
         self.run("m", "ip link set w0 up");
         wait_until("w0 is reattached", || self.is_good("b", "ping -q -c 1 -W 1 10.9.0.1"));
         let report = stop(running);
@@ -136,11 +161,14 @@ impl Lab {
     }
 
     /// Runs iperf3 from `a` to `b`; returns its JSON output.
+    ///
+    /// Packets in flight fit in the rings of interfaces and card, if a core is preempted.
     pub fn iperf(&self, options: &str) -> serde_json::Value {
-        let _server = self.spawn("b", "iperf3 -s -1");
-        let client = format!("iperf3 --json --connect-timeout 2000 {options}");
-        // The server needs a moment.
+        let client = format!("timeout 50 iperf3 --json --connect-timeout 10000 -w 256K {options}");
+        // A server whose only connection failed gets no other, so each try has its own.
         wait_for("iperf3 has run", || {
+            let mut server = self.spawn("b", "iperf3 -s -1");
+            server.wait_for_port(5201).ok()?;
             let output = self.bed.within("a", &client).ok()?;
             let output: serde_json::Value = serde_json::from_str(&output).ok()?;
             output.get("error").is_none().then_some(output)

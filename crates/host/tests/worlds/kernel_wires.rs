@@ -1,7 +1,7 @@
 //! Common behaviour of wires at kernel interfaces, `packet` and `xdp`; needs root, iproute2, ping.
 
-use crate::bridge::{Lab, start, stop};
-use picnic_testing::{let_pass, skip, this_test};
+use crate::bridge::{Lab, let_look, start, stop};
+use picnic_testing::{skip, this_test};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -60,7 +60,7 @@ fn cards_without_their_wire_rest_and_end() {
         let running = start(&(lab.wire(0) + "[host]\nmode = \"echo\"\n")).unwrap();
         lab.run("m", "ip link delete w0");
         drop(load);
-        let_pass(500);
+        let_look(&*running);
         let report = stop(running);
         assert!(
             report.notes.join("\n").contains("w0: was missing at the end"),

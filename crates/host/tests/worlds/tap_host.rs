@@ -63,14 +63,20 @@ impl Lab {
         )
     }
 
+    /// Waits until an interface is gone: a child that another test is just starting has the card's
+    /// descriptors for a moment.
+    fn loses(&self, place: &str, link: &str) {
+        wait_until("the interface is gone", || !self.ip(place, "link").contains(link));
+    }
+
     /// iperf3 from `client` to `server`; returns bytes received.
     pub(crate) fn iperf(&self, options: &str) -> u64 {
-        // It succeeds even if the server was not listening yet. A server whose only connection
-        // failed gets no other, so each try has its own.
+        // A server whose only connection failed gets no other, so each try has its own.
         wait_for("iperf3 has a report", || {
-            let _server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
+            let mut server = self.0.start("server", &["iperf3", "-s", "-1"], &[]).unwrap();
+            server.wait_for_port(5201).ok()?;
             // Packets in flight fit in the card's rings, if a core is preempted.
-            let command = format!("timeout 20 iperf3 -J -w 256K {options}");
+            let command = format!("timeout 50 iperf3 -J -w 256K {options}");
             let text = self.within("client", &command).ok()?;
             let report = serde_json::from_str::<serde_json::Value>(&text).ok()?;
             let bytes = report["end"]["sum_received"]["bytes"].as_u64();
@@ -89,6 +95,11 @@ impl Lab {
     pub(crate) fn pings(&self, place: &str, count: u64, address: &str) {
         let answers =
             || self.count(place, "IcmpInEchoReps") + self.count(place, "Icmp6InEchoReplies");
+        // The kernel gives up on a neighbour that does not answer in three seconds, and drops what
+        // waits for it: a first ping finds it.
+        wait_until("a ping is answered", || {
+            self.within(place, &format!("ping -q -c 1 -W 60 {address}")).is_ok()
+        });
         let before = answers();
         // It fails if none came in time; the count decides that.
         let _ = self.within(place, &format!("ping -q -i 0.01 -c {count} {address}"));
@@ -139,7 +150,7 @@ fn kernel_receives_all_delivered_packets() {
     assert_eq!((report.ledger.delivered, report.ledger.dropped), (20000, 0), "{report:#?}");
     assert!(report.queues.iter().all(|queue| queue.packets > 5000), "{report:#?}");
     // The interface was removed with the card.
-    assert!(!lab.ip("server", "link").contains("h0"));
+    lab.loses("server", "h0");
 }
 
 /// The kernel enables IPv6 addresses after a delay: the first packets would be lost.
@@ -165,6 +176,7 @@ fn addresses_work_when_the_card_starts() {
         });
         assert_eq!(bound.unwrap(), address, "{round}");
         stop(running);
+        lab.loses("server", "h0");
     }
 }
 
@@ -210,6 +222,7 @@ fn card_terminates_kernel_tunnels() {
             assert!(bytes > 5_000_000, "{options}: {bytes}");
         }
         stop(running);
+        lab.loses("server", "h0");
         lab.ip("client", "link delete vx0");
     }
 }
@@ -487,6 +500,7 @@ fn target_routine_preempts_without_starving_others() {
     assert!(is_enough || !may_raise, "{limit:?}");
     let report = stop(running);
     assert_eq!((&*report.target_cores[0].priority, report.notes.len()), ("real-time", 0));
+    lab.loses("server", "h0");
     // As much as the kernel can take: the target core is always busy. The thread steps down before
     // the kernel's own limit on real-time threads applies.
     let limit = "/proc/sys/kernel/sched_rt_runtime_us";
@@ -507,6 +521,7 @@ fn target_routine_preempts_without_starving_others() {
         assert_eq!(report.target_cores[0].priority_yields != 0, is_real_time, "{report:#?}");
         let told = if is_real_time { "real-time" } else { "normal" };
         assert_eq!(report.target_cores[0].priority, told);
+        lab.loses("server", "h0");
     }
     assert_eq!(std::fs::read_to_string(limit).ok(), limited);
 }
@@ -595,7 +610,8 @@ fn tap_works_as_a_wire_with_super_frames() {
     }
     let report = stop(running);
     assert_eq!((report.ledger.dropped, &report.notes), (0, &Vec::new()), "{report:#?}");
-    assert!(!lab.ip("client", "link").contains("c0") && !lab.ip("server", "link").contains("h0"));
+    lab.loses("client", "c0");
+    lab.loses("server", "h0");
 }
 
 #[test]
@@ -634,21 +650,19 @@ fn tap_interfaces_deleted_under_load_are_reopened() {
     let pings = || lab.within("client", "ping -q -c 1 -W 1 10.88.0.1").is_ok();
     wait_until("the host answers", pings);
     for (place, name) in [("client", "c0"), ("server", "h0")] {
-        let netns = lab.netns("client");
-        let flood = ["netns", "exec", &netns, "ping", "-q", "-f", "-w", "1", "10.88.0.1"];
-        let load = Command::new("ip").args(flood).stdout(Stdio::null()).spawn();
+        let load = lab.0.start("client", &["ping", "-q", "-f", "10.88.0.1"], &[]).unwrap();
         let sent = running.view().ledger.read().transmitted;
         wait_until("under load", || running.view().ledger.read().transmitted > sent + 100);
         lab.ip(place, &format!("link delete {name}"));
         let polls = |running: &dyn Running| {
             running.view().queues.iter().map(|queue| queue.target.polls.get()).sum::<u64>()
         };
-        // A queue without its interface rests.
-        let _ = load.unwrap().wait();
-        let before = polls(&*running);
-        let_pass(300);
-        let polled = polls(&*running) - before;
-        assert!(polled < 1000, "{polled} looks at queues whose interface is gone");
+        drop(load);
+        wait_until("a queue whose interface is gone rests", || {
+            let before = polls(&*running);
+            let_pass(300);
+            polls(&*running) - before < 1000
+        });
         assert!(!pings());
         // A device of the same name, made by another program, becomes the card's, with the card
         // file's settings, once its maker releases it.
@@ -698,6 +712,7 @@ fn starting_cards_announce_their_address() {
         }
         seen.push(mac);
         stop(running);
+        lab.loses("server", "h0");
     }
     assert_eq!(seen[0], seen[1], "started again, it has the address it had");
 }
@@ -756,7 +771,7 @@ fn kernel_steering_uses_the_given_cores() {
     }
     let report = stop(running);
     assert!(report.queues[0].packets > 100, "{report:#?}");
-    assert!(!lab.ip("server", "link").contains("h0"));
+    lab.loses("server", "h0");
 }
 
 #[test]
@@ -789,5 +804,5 @@ fn missing_resource_error_names_its_key() {
     let error = refused(&format!("{wire}{}", lab.host("")));
     assert!(error.contains("host.name: found \"h0\"") && error.contains("in use"), "{error}");
     stop(running);
-    assert!(!lab.ip("server", "link").contains("h0"));
+    lab.loses("server", "h0");
 }

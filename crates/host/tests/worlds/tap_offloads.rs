@@ -42,8 +42,8 @@ const ASK: &str = "import socket, sys, threading\n\
     address, sent, came, sizes = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4:]\n\
     datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
     datagrams.bind(('::', 5001))\n\
-    datagrams.settimeout(10)\n\
-    stream = socket.create_connection((address, 5000), 10)\n\
+    datagrams.settimeout(100)\n\
+    stream = socket.create_connection((address, 5000), 100)\n\
     data = open(sent, 'rb').read()\n\
     stream.sendall(data)\n\
     stream.shutdown(socket.SHUT_WR)\n\
@@ -75,13 +75,13 @@ impl Lab {
         let sizes: Vec<_> = DATAGRAMS.iter().map(usize::to_string).collect();
         let words = ["python3", "-c", ECHO].into_iter().chain(sizes.iter().map(String::as_str));
         let mut server = self.0.start("server", &words.collect::<Vec<_>>(), &[]).unwrap();
-        server.wait_for_port(5000).unwrap();
+        wait_until("the echo server listens", || server.wait_for_port(5000).is_ok());
         std::fs::write(self.file("ask.py"), ASK).unwrap();
         std::fs::write(self.file("sent"), data).unwrap();
         let [ask, sent, came] = ["ask.py", "sent", "came"].map(|name| self.file(name));
         let (ask, sent, came) = (ask.display(), sent.display(), came.display());
         let sizes = sizes.join(" ");
-        let command = format!("timeout 60 python3 {ask} {address} {sent} {came} {sizes}");
+        let command = format!("timeout 110 python3 {ask} {address} {sent} {came} {sizes}");
         self.within("client", &command).unwrap();
         assert!(std::fs::read(self.file("came")).unwrap() == data, "{address}: other bytes");
     }
