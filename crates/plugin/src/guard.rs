@@ -507,7 +507,8 @@ impl Helper {
     }
 
     fn wait<R>(&self, answer: &Answer<R>) -> Result<R, String> {
-        // Count checks, not time: a suspended process sees no time pass.
+        // Count checks, not time: a suspended process sees no time pass. A thread that has not begun
+        // the call has no core yet.
         let most = PATIENCE.as_millis() / LOOK.as_millis();
         let mut looks = 0;
         while looks < most {
@@ -519,7 +520,8 @@ impl Helper {
             if let Some(fault) = self.record.fault() {
                 return Err(fault.into());
             }
-            looks += u128::from(HURRIES.get() || self.stop.is_asked());
+            let has_begun = self.record.is_helped.load(Ordering::Acquire);
+            looks += u128::from(has_begun && (HURRIES.get() || self.stop.is_asked()));
         }
         Err(format!("has not returned for {} s", PATIENCE.as_secs_f64()))
     }
@@ -531,5 +533,28 @@ impl Drop for Helper {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_is_for_calls_that_have_begun() {
+        let late = Duration::from_millis(100) + PATIENCE;
+        let helper = || Helper::start(Record::new(Path::new("a.so")), Stop::default()).unwrap();
+        let hurried = |mut helper: Helper, body: fn()| {
+            let waits = move || {
+                hurry();
+                helper.run(Call::Init, body)
+            };
+            std::thread::spawn(waits).join().unwrap()
+        };
+        let busy = helper();
+        busy.jobs.as_ref().unwrap().send(Box::new(move || std::thread::sleep(late))).unwrap();
+        assert_eq!(hurried(busy, || {}), Ok(()));
+        let stuck = hurried(helper(), || std::thread::sleep(Duration::from_secs(3600)));
+        assert!(stuck.unwrap_err().contains("has not returned for 1.5 s"));
     }
 }
