@@ -111,6 +111,10 @@ impl Attached {
         let Some(journal) = &mut self.journal else { return Ok(()) };
         let core = placement.borrowed_core;
         object.count(plan.handover)?;
+        if plan.handover == Handover::Cpumap {
+            // For the end, when it may be too late to load anything.
+            object.letting_pass()?;
+        }
         if plan.scheduling == Scheduling::Batch {
             for &core in &placement.target_cores {
                 napi::schedule_as_batch(machine, &object.thread_of(core)?)?;
@@ -206,8 +210,20 @@ impl Attached {
         // Programs on socket buffers stay, to count arrivals.
         let stays = self.switch.as_mut().is_some_and(|switch| switch.set(false).is_ok());
         if !stays {
+            self.replace_by_passing();
             self.detach();
         }
+    }
+
+    /// Has XDP programs do nothing. A veth that loses its program while this handles a packet takes
+    /// away the receive queue that the packet is checked by, and so loses it.
+    fn replace_by_passing(&mut self) {
+        let first = self.objects.first_mut().filter(|_| self.switch.is_none());
+        let Some(Ok(program)) = first.map(Object::letting_pass) else { return };
+        // A wire that is gone keeps no link.
+        let links = std::mem::take(&mut self.chains).into_iter();
+        self.chains = links.filter_map(|link| Object::replace(program, link).ok()).collect();
+        settle();
     }
 
     pub(crate) fn detach(&mut self) {

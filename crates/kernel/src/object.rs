@@ -335,6 +335,11 @@ impl Object {
         self.loaded(&format!("wire_{number}"))
     }
 
+    /// Loads the program that lets all packets pass.
+    pub(crate) fn letting_pass(&mut self) -> Result<&mut Xdp, RunError> {
+        self.loaded("let_pass")
+    }
+
     /// Loads the program of the relays.
     pub(crate) fn at_relay(&mut self) -> Result<&mut Xdp, RunError> {
         self.loaded("to_ring")

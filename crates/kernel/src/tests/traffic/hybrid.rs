@@ -191,11 +191,49 @@ fn ending_both_engines_under_load_loses_nothing() {
             wait_until("more has come back", || tally.sent_back.load(Relaxed) >= wanted);
             let report = running.stop().unwrap();
             let poll = report.poll.as_ref().unwrap();
-            assert!(poll.packets >= 500, "there was no load: {poll:?}");
+            // Some that came back were the previous card's.
+            assert!(poll.packets >= 500 - BATCH as u64, "there was no load: {poll:?}");
             check_ledger(&report, report.wires[0].rx_packets, poll.packets);
         }
         drop(ends);
         traffic.join().unwrap();
+    });
+}
+
+/// A veth must not lose the packet that its program is handling when it is detached.
+#[test]
+fn ending_under_a_flood_loses_no_packet_of_the_poll_engine() {
+    let test = "ending_under_a_flood_loses_no_packet_of_the_poll_engine";
+    let Some(bed) = Bed::new(test) else { return };
+    let _machine = machine();
+    let netns = bed.0.netns("card");
+    bed.0.within("card", "ethtool -K k0 gro on").unwrap();
+    let set = "echo 1 > /sys/class/net/k0/threaded";
+    picnic_machine::command::run(&["ip", "netns", "exec", &netns, "sh", "-c", set]).unwrap();
+    let card = bed.card("hybrid", &chain()).replace("mode = \"echo\"", "mode = \"sink\"");
+    let (_server, flows) = bed.sockets();
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Relaxed) {
+                for flow in &flows[..POLLED.into()] {
+                    flow.send_to(b"picnic", SocketAddr::from(TO)).unwrap();
+                }
+            }
+        });
+        let _ends = Ends([&is_done, &is_done]);
+        for _ in 0..6 {
+            let running = start(&card);
+            let polled = || running.monitor().report().poll.unwrap().packets;
+            wait_until("packets flow", || polled() >= 1000);
+            let report = running.stop().unwrap();
+            let ledger = &report.ledger;
+            assert!(ledger.balanced() && ledger.in_flight == 0, "{ledger:?}");
+            // There may be no room for all, but each has reached its socket.
+            let on_the_way = report.drops.get("wire_down").copied().unwrap_or(0);
+            assert_eq!(on_the_way, 0, "{report:?}");
+            assert!(report.notes.iter().all(|note| !note.contains("bug")), "{report:?}");
+        }
     });
 }
 
@@ -206,6 +244,10 @@ fn lost_wires_end_both_engines() {
     let _machine = machine();
     let running = start(&bed.card("hybrid", &chain()));
     send(&bed, &Tally::default(), 2 * BATCH);
+    wait_until("all have been counted", || {
+        let ledger = running.monitor().report().ledger;
+        (ledger.transmitted, ledger.in_flight) == (BATCH as u64, 0)
+    });
     bed.0.ip("card", "link del k0").unwrap();
     wait_until("the card has noticed", || !running.is_alive());
     let report = running.stop().unwrap();
@@ -268,7 +310,6 @@ fn commands_are_obeyed_by_both() {
     assert_eq!(call(&socket, "lro.get", &json!({}))["position"], json!(0));
     call(&socket, "app.set", &json!({ "cost_ns": 5 }));
     assert_eq!(call(&socket, "moderation.get", &json!({}))["rx_usecs"], json!(20));
-    let poll = stats()["poll"].clone();
     let half = packets;
     let told = json!({
         "packets": half,
@@ -277,7 +318,7 @@ fn commands_are_obeyed_by_both() {
         "delivered": half,
         "dropped": 0,
     });
-    assert_eq!(poll, told);
+    wait_until("both parts have been counted", || stats()["poll"] == told);
     check_ledger(&running.stop().unwrap(), 2 * packets, packets);
 }
 
@@ -359,7 +400,11 @@ fn chains_of_both_are_swapped_while_packets_flow() {
     let packets = 4 * u64::from(FLOWS);
     let stats = || call("card.stats", json!({}));
     for (queue, (toml, names)) in [1, 0].into_iter().zip(CHAINS) {
-        wait_until("all have been counted", || stats()["ledger"]["in_flight"] == json!(0));
+        wait_until("all have been counted", || {
+            let stats = stats();
+            let received = &stats["wires"][0]["rx_packets"];
+            (received, &stats["ledger"]["in_flight"]) == (&json!(sent), &json!(0))
+        });
         swap("rx", toml);
         let before = stats();
         send(&bed, &tally, packets as usize);
@@ -461,6 +506,8 @@ fn captures_see_packets_of_the_poll_engine() {
     send(&bed, &tally, packets as usize);
     call("chain.swap", json!({ "chain": "rx", "toml": CHAINS[1].0 }));
     send(&bed, &tally, packets as usize);
+    // The last burst may not have ended yet: a chain is swapped between two of them.
+    call("chain.swap", json!({ "chain": "tx", "toml": "tx = []\n" }));
     let ended = call("capture.stop", json!({ "capture": started["capture"] }));
     let seen: Vec<_> = ended["interfaces"].as_array().unwrap().iter().collect();
     let seen = |name: &str| {
