@@ -51,8 +51,8 @@ use std::time::{Duration, Instant};
 
 /// Interval between readings of the counters.
 const LOOK: Duration = Duration::from_millis(20);
-/// Longest wait for packets in transit.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the next of the packets in transit.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The card file in the kernel.
 #[derive(Clone, Copy, Debug)]
@@ -489,12 +489,16 @@ impl Running for KernelRunning {
         let mut card = stopped.ok_or_else(|| RunError::Panicked("the counters".into()))?;
         let received_for = monitor.elapsed();
         card.attached.let_go();
-        let detached = Instant::now();
+        let (mut left, mut since) = (u64::MAX, Instant::now());
         let (Taken { under_way: missing, elsewhere, counts, .. }, not_taken) = loop {
             // First the programs finish, and their last batches are handed over.
             settle();
             let (taken, to_sockets) = card.take();
-            if taken.under_way + to_sockets == 0 || detached.elapsed() > PATIENCE {
+            let still = taken.under_way + to_sockets;
+            if still < left {
+                (left, since) = (still, Instant::now());
+            }
+            if left == 0 || since.elapsed() > PATIENCE {
                 break (taken, to_sockets);
             }
         };
