@@ -77,13 +77,14 @@ impl Bed {
         // XDP has no information about partial checksums.
         testbed.within("far", "ethtool -K f0 tx off").unwrap();
         testbed.wait_for_carrier("card", "k0").unwrap();
+        testbed.wait_for_carrier("far", "f0").unwrap();
         Some(bed)
     }
 
     fn socket(&self, namespace: &str, address: SocketAddr) -> UdpSocket {
         let name = self.0.netns(namespace);
         let socket = within(Some(&name), || UdpSocket::bind(address)).unwrap().unwrap();
-        socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        socket.set_read_timeout(Some(PATIENCE)).unwrap();
         socket
     }
 
@@ -112,8 +113,8 @@ impl Bed {
     }
 
     /// Sends packets of all flows in turn, always with some in flight, while `body` runs, which can
-    /// read the number of arrivals. All packets arrive.
-    fn under_load(&self, body: impl FnOnce(&AtomicU64)) {
+    /// read the number of arrivals. All packets arrive; returns how many there were.
+    fn under_load(&self, body: impl FnOnce(&AtomicU64)) -> u64 {
         const UNDER_WAY: u64 = 64;
         let (server, flows) = self.sockets();
         server.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
@@ -149,6 +150,7 @@ impl Bed {
             wait_until("all has arrived", || arrived.load(Relaxed) == sent.load(Relaxed));
             drop(ends);
         });
+        sent.into_inner()
     }
 
     /// The wire's state: polled by threads, GRO, and obstacles.

@@ -89,6 +89,7 @@ fn maps_are_read_and_written_while_packets_flow() {
     let blocked = json!({ "map": "blocked", "key": address, "value": "5" });
     assert_eq!(ask("update", blocked.clone())["replaced"], json!([]));
     sends(&bed, PORT, false);
+    wait_until("it has been taken", || running.view().wires[0].counters.rx_packets.get() == 101);
     let dumped = ask("dump", json!({ "map": "blocked" }));
     let entry = json!({ "key": "0a 4d 00 02", "values": ["06 00 00 00 00 00 00 00"] });
     assert_eq!(dumped, json!({ "entries": [entry], "more": false }));

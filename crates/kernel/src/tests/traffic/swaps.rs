@@ -31,7 +31,7 @@ fn chains_are_swapped_while_packets_flow() {
             let functions = running.view().functions.of(Direction::Rx).into_iter();
             functions.map(|function| function.name).collect::<Vec<_>>()
         };
-        bed.under_load(|arrived| {
+        let sent = bed.under_load(|arrived| {
             let more = || {
                 let wanted = arrived.load(Relaxed) + 200;
                 wait_until("more has arrived", || arrived.load(Relaxed) >= wanted);
@@ -57,8 +57,7 @@ fn chains_are_swapped_while_packets_flow() {
             wait_until("all have been counted", || packets().sum::<u64>() >= wanted);
         };
         swap(&mut access, &by_wire(1)).unwrap();
-        let wire = running.view().wires[0].counters.clone();
-        settled(wire.rx_packets.get());
+        settled(sent);
         let before: Vec<_> = packets().collect();
         bed.send(100);
         settled(before.iter().sum::<u64>() + 100);
@@ -73,6 +72,9 @@ fn chains_are_swapped_while_packets_flow() {
         let (server, client) =
             (bed.socket("card", to), bed.socket("far", ([10, 77, 0, 2], 9000).into()));
         client.send_to(b"picnic", to).unwrap();
+        wait_until("it has been taken", || {
+            running.view().wires[0].counters.rx_packets.get() == sent + 101
+        });
         server.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
         assert!(server.recv(&mut [0; 64]).is_err());
         let report = running.stop().unwrap();
