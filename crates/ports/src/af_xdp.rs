@@ -87,8 +87,9 @@ use std::time::Duration;
 
 /// Pause after a failed attempt to reopen the interface.
 const RETRY_NS: u64 = 1_000_000_000;
-/// At the end: number and length of the waits for the kernel to send.
-const PATIENCE: (u32, Duration) = (100, Duration::from_millis(1));
+/// At the end: number and length of the waits for the kernel to send, which it may leave to a
+/// thread that runs late on a busy machine. A card that stops is given up after five seconds.
+const PATIENCE: (u32, Duration) = (1000, Duration::from_millis(1));
 /// A packet is at least an Ethernet header.
 const SHORTEST: u32 = 14;
 

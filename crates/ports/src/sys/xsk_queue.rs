@@ -29,11 +29,12 @@ const SO_BUSY_POLL_BUDGET: c_int = 70;
 const BUSY_POLL_USECS: c_int = 20;
 /// Bytes of packets being sent in copy mode, at most.
 const SEND_BUFFER: c_int = 16 << 20;
-/// How often, and after which pause, a queue is asked for that is taken.
-const BIND_ATTEMPTS: u32 = 150;
+/// How often, and after which pause, a queue is asked for that is taken. The kernel releases that
+/// of a killed card from a work queue, which may run late on a busy machine.
+const BIND_ATTEMPTS: u32 = 1500;
 const BIND_PAUSE: Duration = Duration::from_millis(2);
-/// How often a closed queue is probed. The kernel releases it from a work queue, which may run late
-/// on a busy machine; a queue that is not released costs the card its buffers.
+/// How often a closed queue is probed. It is released as late; a queue that is not released costs
+/// the card its buffers.
 const RELEASE_ATTEMPTS: u32 = 1000;
 
 /// How a pool's buffers become chunks.

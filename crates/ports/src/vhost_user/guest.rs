@@ -26,7 +26,7 @@ use vhost::vhost_user::{BackendReqHandler, Error};
 /// Interval at which a client tries to connect, in nanoseconds.
 const RETRY_NS: i64 = 50_000_000;
 /// The longest that a card waits at its end for a thread of a guest, which has nothing left to do.
-const ENDING: Duration = Duration::from_secs(2);
+const ENDING: Duration = Duration::from_secs(10);
 
 /// A guest, as its queues and figures see it.
 #[derive(Debug)]
