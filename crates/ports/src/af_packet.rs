@@ -62,7 +62,7 @@ mod config;
 mod long;
 mod retry;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use config::PacketConfig;
 

@@ -144,15 +144,41 @@ fn own_name(interface: &str) -> io::Result<String> {
 pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
     let name = own_name(interface).unwrap_or_else(|_| interface.into());
     let address = SocketAddr::from_abstract_name(format!("picnic/wire/{name}"))?;
+    bind(&address, || std::thread::sleep(LOCK_PAUSE))
+}
+
+/// Binds an address, after a pause if another socket has it.
+fn bind(address: &SocketAddr, mut pause: impl FnMut()) -> io::Result<UnixDatagram> {
     let mut attempts = 1..LOCK_ATTEMPTS;
     loop {
-        match UnixDatagram::bind_addr(&address) {
+        match UnixDatagram::bind_addr(address) {
             // A card that has ended may have left it to a child that was just being started, until
             // that has become another program, which takes a busy machine a while.
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {
-                std::thread::sleep(LOCK_PAUSE);
+                pause();
             }
             result => return result,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_asked_for_until_it_is_free() {
+        let name = format!("picnic/held-{}", std::process::id());
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let mut held = Some(UnixDatagram::bind_addr(&address).unwrap());
+        let mut pauses = 0;
+        let error = bind(&address, || pauses += 1).unwrap_err();
+        assert_eq!((error.kind(), pauses), (io::ErrorKind::AddrInUse, LOCK_ATTEMPTS - 1));
+        // A child that is being started may have it longer.
+        let free = || {
+            drop(held.take());
+            std::thread::sleep(20 * LOCK_PAUSE);
+        };
+        bind(&address, free).expect("free after a while");
     }
 }

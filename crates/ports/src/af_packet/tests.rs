@@ -7,7 +7,7 @@ use picnic_core::config::Section;
 use picnic_core::ledger::Stage;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::desc::{ChecksumState, GsoType};
-use picnic_testing::skip;
+use picnic_testing::{skip, wait_for, wait_until};
 use std::collections::VecDeque;
 
 fn refused(keys: &str) -> ConfigError {
@@ -100,10 +100,11 @@ fn downed_wires_are_reported_with_the_fix() {
     );
     // The command is correct, and then the other end is missing.
     assert!(ip(&format!("ip -n {name} link set a0 up")));
-    let warnings = port.describe().warnings;
+    let warned = || Some(port.describe().warnings).filter(|warnings| !warnings.is_empty());
+    let warnings = wait_for("a0 has no carrier", warned);
     assert!(warnings[0].starts_with("interface a0 has no carrier: "), "{warnings:?}");
     assert!(ip(&format!("ip -n {name} link set b0 up")));
-    picnic_testing::wait_until("a0 runs", || port.describe().warnings.is_empty());
+    wait_until("a0 runs", || port.describe().warnings.is_empty());
     drop(port);
     // Super-frames that are too long for a card, and the command that keeps them shorter.
     let long = "gso_max_size 180000 gro_max_size 180000";
@@ -144,6 +145,9 @@ impl Pair {
                 return None;
             }
         }
+        for side in ["a", "b"] {
+            wait_until("packets pass", || runs(&format!("{name}-{side}"), &format!("{side}0")));
+        }
         let open = |side: &str| {
             let config = PacketConfig {
                 interface: Some(format!("{side}0")),
@@ -163,6 +167,13 @@ impl Drop for Pair {
         ip(&format!("ip netns delete {}-a", self.0));
         ip(&format!("ip netns delete {}-b", self.0));
     }
+}
+
+/// Whether an interface passes packets: a moment after both ends of its pair are up.
+pub(crate) fn runs(namespace: &str, link: &str) -> bool {
+    let show = ["-n", namespace, "link", "show", link];
+    let output = std::process::Command::new("ip").args(show).output().unwrap();
+    String::from_utf8_lossy(&output.stdout).contains("state UP")
 }
 
 fn ip(command: &str) -> bool {
@@ -189,15 +200,6 @@ fn interfaces_serve_one_wire_only() {
         let refused = refused.err().unwrap().to_string();
         assert!(refused.contains("\"picnic-other\" is the wire of a card already"), "{refused}");
     }
-    // A child of another test may hold it for a while, until it has become another program.
-    let name = format!("held-{}", std::process::id());
-    let held = crate::interface::lock(&name).unwrap();
-    let holder = std::thread::spawn(move || {
-        std::thread::sleep(std::time::Duration::from_millis(200));
-        drop(held);
-    });
-    crate::interface::lock(&name).expect("free after a while");
-    holder.join().unwrap();
     drop(first);
     PacketPort::open(&config).expect("free again");
 }
@@ -237,15 +239,12 @@ fn packets_pass_the_kernel_unchanged() {
                 a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
                 assert!(queue.is_empty());
                 let mut burst = Burst::new();
-                // veth hands packets over in softirq, at once or nearly.
-                for _ in 0..1_000_000 {
-                    bench.fill(&mut b, 0, 64, &mut burst);
-                    if !burst.is_empty() {
-                        break;
-                    }
-                }
                 let shown = format!("{tags:x?} {payload} {gso_size} {partial}");
-                let packet = burst.pop().unwrap_or_else(|| panic!("{shown}: lost"));
+                // veth hands packets over in softirq.
+                let packet = wait_for(&shown, || {
+                    bench.fill(&mut b, 0, 64, &mut burst);
+                    burst.pop()
+                });
                 let bytes: Vec<u8> = packet.segments().flatten().copied().collect();
                 assert!(bytes == frame, "{shown}: {:x?}", &bytes[..60]);
                 assert_eq!(packet.gso_size(), gso_size, "{shown}");
@@ -277,28 +276,23 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
     for round in 0..20 {
         let frames: Vec<_> = (round * 20..(round + 1) * 20).map(frame).collect();
         bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
-        for _ in 0..1_000_000 {
+        wait_until("all of a round", || {
             for bytes in bench.receive(&mut b, 1, 7) {
                 assert_eq!(bytes, frame(expected));
                 expected += 1;
             }
-            if expected == (round + 1) * 20 {
-                break;
-            }
-        }
-        assert_eq!(expected, (round + 1) * 20);
+            expected == (round + 1) * 20
+        });
     }
     // The ring has 32 slots.
     let frames: Vec<_> = (0..100).map(frame).collect();
     bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
-    let mut taken = 0;
-    for round in 0..1000 {
-        taken += bench.receive(&mut b, 50_000_000 * (round + 1), 64).len() as u64;
-        if taken + bench.dropped(DropReason::WireOverrun) == 100 {
-            break;
-        }
-    }
-    assert_eq!(taken + bench.dropped(DropReason::WireOverrun), 100);
+    let (mut taken, mut now) = (0, 0);
+    wait_until("each is received or lost", || {
+        now += 50_000_000;
+        taken += bench.receive(&mut b, now, 64).len() as u64;
+        taken + bench.dropped(DropReason::WireOverrun) == 100
+    });
     assert!((32..100).contains(&taken), "{taken}");
     assert!(bench.stop(&mut b).iter().any(|line| line.contains("found the receive ring full")));
     // Without buffers: shed, and the ring continues.
@@ -310,12 +304,10 @@ fn bursts_keep_their_order_and_a_full_ring_is_counted() {
     bench.pool.free(kept);
     bench.transmit(&mut a, 0, &[&[3; 60]]);
     let kept = bench.pool.allocate(1).unwrap();
-    for _ in 0..1_000_000 {
+    wait_until("it is shed", || {
         assert_eq!(bench.receive(&mut b, 1, 7), Vec::<Vec<u8>>::new());
-        if bench.dropped(DropReason::PoolExhausted) != 0 {
-            break;
-        }
-    }
+        bench.dropped(DropReason::PoolExhausted) != 0
+    });
     assert_eq!(bench.dropped(DropReason::PoolExhausted), 1);
     held.into_iter().chain([kept]).for_each(|buffer| bench.pool.free(buffer));
     bench.assert_conserved();
@@ -339,12 +331,10 @@ fn unsendable_packets_are_dropped_by_reason() {
     assert_eq!(dropped(&bench, DropReason::Oversize), 1);
     assert_eq!(bench.ledger.transmitted.get(), 4);
     let mut received = 0;
-    for _ in 0..1_000_000 {
+    wait_until("four are received", || {
         received += bench.receive(&mut b, 1, 7).len();
-        if received == 4 {
-            break;
-        }
-    }
+        received >= 4
+    });
     assert_eq!(received, 4);
     bench.assert_conserved();
 }
@@ -380,16 +370,13 @@ fn long_and_short_packets_keep_their_order() {
             let Bench { pool, ledger, counters, .. } = &mut bench;
             a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
             assert!(queue.is_empty());
-            for _ in 0..1_000_000 {
+            wait_until("all are received", || {
                 for bytes in bench.receive(&mut b, 1, 7) {
                     assert!(bytes == frame(expected), "{expected}: {} bytes", bytes.len());
                     expected += 1;
                 }
-                if expected == sent {
-                    break;
-                }
-            }
-            assert_eq!(expected, sent);
+                expected == sent
+            });
         }
         // Without buffers each is shed, and the next packet is complete again.
         let mut held = Vec::new();
@@ -403,24 +390,19 @@ fn long_and_short_packets_keep_their_order() {
         while let Some(buffer) = bench.pool.allocate(1) {
             held.push(buffer);
         }
-        for _ in 0..1_000_000 {
+        wait_until("all are shed", || {
             assert_eq!(bench.receive(&mut b, 1, 7), Vec::<Vec<u8>>::new());
-            if bench.dropped(DropReason::PoolExhausted) == 7 {
-                break;
-            }
-        }
-        assert_eq!(bench.dropped(DropReason::PoolExhausted), 7);
+            bench.dropped(DropReason::PoolExhausted) == 7
+        });
         held.into_iter().for_each(|buffer| bench.pool.free(buffer));
         let mut queue: VecDeque<_> = (0..7).map(|number| packet(&mut bench, number)).collect();
         let Bench { pool, ledger, counters, .. } = &mut bench;
         a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
         let mut received = Vec::new();
-        for _ in 0..1_000_000 {
+        wait_until("all are received", || {
             received.extend(bench.receive(&mut b, 1, 7));
-            if received.len() == 7 {
-                break;
-            }
-        }
+            received.len() >= 7
+        });
         assert!(received == (0..7).map(frame).collect::<Vec<_>>());
         bench.stop(&mut b);
         assert_eq!(bench.pool.outstanding(), 0);
@@ -444,15 +426,13 @@ fn long_packets_without_room_are_overruns() {
     let Bench { pool, ledger, counters, .. } = &mut bench;
     a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
     let mut received = 0;
-    for _ in 0..1_000_000 {
+    wait_until("each is received or lost", || {
         for bytes in bench.receive(&mut b, 1, 7) {
             assert!(bytes == long);
             received += 1;
         }
-        if received + bench.dropped(DropReason::WireOverrun) == 5 {
-            break;
-        }
-    }
+        received + bench.dropped(DropReason::WireOverrun) == 5
+    });
     assert_eq!((received, bench.dropped(DropReason::WireOverrun)), (1, 4));
     assert!(
         bench

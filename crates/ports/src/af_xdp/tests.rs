@@ -1,13 +1,14 @@
 //! The `xdp` port between two namespaces, without a card; cards are tested in `picnic-host`.
 
 use super::*;
+use crate::af_packet::tests::runs;
 use crate::af_packet::{PacketConfig, PacketPort};
 use crate::harness::Bench;
 use picnic_core::config::Section;
 use picnic_core::ledger::Stage;
 use picnic_core::packet::burst::Burst;
 use picnic_core::packet::pool::PoolConfig;
-use picnic_testing::skip;
+use picnic_testing::{skip, wait_for, wait_until};
 use std::collections::VecDeque;
 
 fn build(keys: &str) -> Result<Box<dyn WirePort>, ConfigError> {
@@ -115,6 +116,9 @@ impl Pair {
                 return None;
             }
         }
+        for side in ["a", "b"] {
+            wait_until("packets pass", || runs(&format!("{name}-{side}"), &format!("{side}0")));
+        }
         Some(pair)
     }
 
@@ -155,15 +159,13 @@ impl Bench {
         self.stop(&mut wire)
     }
 
-    /// Receives until `count` packets have come, or no more do.
+    /// Receives until `count` packets have come.
     fn await_packets(&mut self, wire: &mut XdpPort, count: usize) -> Vec<Vec<u8>> {
         let mut packets = Vec::new();
-        for _ in 0..1_000_000 {
+        wait_until("all packets", || {
             packets.extend(self.receive(wire, 1, 7));
-            if packets.len() >= count {
-                break;
-            }
-        }
+            packets.len() >= count
+        });
         packets
     }
 }
@@ -242,14 +244,18 @@ fn packets_without_buffers_are_counted_and_unsendable_dropped() {
     let mut b = pair.open("b", &mut bench.pool, few);
     let frames: Vec<_> = (0..100).map(|number| frame(number, 100)).collect();
     bench.transmit(&mut a, 0, &frames.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    // None returns a buffer before all have met their fate.
+    wait_until("they are sent, and those with buffers are there", || {
+        bench.transmit(&mut a, 0, &[]);
+        a.umem.as_ref().unwrap().unsent() == 0 && b.holds(Time::ZERO, 64)
+    });
     // The first 64 have buffers, the rest were lost; nothing arrives twice.
-    let mut received = Vec::new();
-    for round in 1..1000 {
-        received.extend(bench.receive(&mut b, 50_000_000 * round, 64));
-        if received.len() as u64 + bench.dropped(DropReason::WireOverrun) == 100 {
-            break;
-        }
-    }
+    let (mut received, mut now) = (Vec::new(), 0);
+    wait_until("each is received or lost", || {
+        now += 50_000_000;
+        received.extend(bench.receive(&mut b, now, 64));
+        received.len() as u64 + bench.dropped(DropReason::WireOverrun) == 100
+    });
     assert_eq!(bench.dropped(DropReason::WireOverrun), 36);
     assert!(received == frames[..64]);
     bench.transmit(&mut a, 0, &[&frames[0], &[1; 5], &frames[1], &[2; 1600], &frames[2]]);
@@ -303,13 +309,10 @@ fn partial_checksums_of_veth_are_found_and_completed() {
         let Bench { pool, ledger, counters, .. } = &mut bench;
         a.transmit(Time::ZERO, &mut Transmitter::new(pool, &mut queue, counters, ledger));
         let mut burst = Burst::new();
-        for _ in 0..1_000_000 {
+        let packet = wait_for("the packet", || {
             bench.fill(&mut b, 0, 64, &mut burst);
-            if !burst.is_empty() {
-                break;
-            }
-        }
-        let packet = burst.pop().expect("lost");
+            burst.pop()
+        });
         assert!(packet.data() == unfinished(100));
         assert_eq!(packet.checksum() == ChecksumState::Partial, mended, "{checksums:?}");
         drop(a);

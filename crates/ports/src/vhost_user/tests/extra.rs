@@ -14,7 +14,7 @@ const ALL: &[usize] = &[0, 1, 2, 3, 4, 5];
 /// A front end, and the stream beside it for messages that it does not know, or does not send.
 fn pair(machine: &Machine) -> (Frontend, UnixStream) {
     let stream = UnixStream::connect(&machine.socket).unwrap();
-    stream.set_read_timeout(Some(std::time::Duration::from_secs(20))).unwrap();
+    stream.set_read_timeout(Some(picnic_testing::PATIENCE)).unwrap();
     let front = Frontend::from_stream(stream.try_clone().unwrap(), 8);
     front.set_owner().unwrap();
     front.get_features().unwrap();

@@ -6,13 +6,15 @@ use super::packet;
 use super::protocol::{
     self, Guest, MEMORY, Machine, USER, WANTED, assert_passes, connect, connect_with, start,
 };
-use picnic_testing::wait_until;
+use picnic_testing::{PATIENCE, wait_until};
 use rustix::fs::ftruncate;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserInflight;
@@ -189,14 +191,20 @@ fn scribble(random: &mut Random, guest: &Guest) {
     guest.memory.write_obj(value, GuestAddress(address)).unwrap();
 }
 
-/// Wrong messages, wrong rings and memory that shrinks, in turn.
-fn attack(socket: &Path, is_packed: bool) {
+/// Wrong messages, wrong rings and memory that shrinks, in turn. `rounds` are those of a guest that
+/// is served by the same target core.
+fn attack(socket: &Path, is_packed: bool, rounds: &AtomicU64) {
     let event = protocol::event();
     let (pipe, zero) = (std::io::pipe().unwrap(), File::open("/dev/zero").unwrap());
     let others = [event.as_raw_fd(), event.as_raw_fd(), pipe.0.as_raw_fd(), zero.as_raw_fd()];
     let mut random = Random(7);
+    // Its present round, and a whole one: the target core has met the rings as they are now.
+    let be_polled = || {
+        let wanted = rounds.load(Ordering::Relaxed) + 2;
+        wait_until("two more rounds", || rounds.load(Ordering::Relaxed) >= wanted);
+    };
     for round in 0..120 {
-        let guest = Guest::with(is_packed);
+        let mut guest = Guest::with(is_packed);
         if round % 3 == 0 {
             send_messages(socket, &mut random, &guest, &others);
             continue;
@@ -204,9 +212,16 @@ fn attack(socket: &Path, is_packed: bool) {
         let packed = if is_packed { bits::RING_PACKED } else { 0 };
         let mut front = connect_with(socket, WANTED | packed);
         start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
-        for _ in 0..40 {
-            (0..4).for_each(|_| scribble(&mut random, &guest));
-            guest.kicks[1].write(1).unwrap();
+        // A packet in memory that the guest lacks, and then anything.
+        guest.tx.make(&[(1 << 40, 60, 0, 0)]);
+        guest.kicks[1].write(1).unwrap();
+        be_polled();
+        for _ in 0..4 {
+            for _ in 0..10 {
+                (0..4).for_each(|_| scribble(&mut random, &guest));
+                guest.kicks[1].write(1).unwrap();
+            }
+            be_polled();
         }
         if round % 6 == 1 {
             ftruncate(&guest.file, random.below(MEMORY as u64)).unwrap();
@@ -223,7 +238,9 @@ fn a_guest_beside_a_hostile_one_loses_nothing() {
         let (mut front, mut guest) = (connect(&machine.socket), Guest::new());
         start(&mut front, &guest, &[0, 1, 2, 3, 4, 5]);
         let attacked = machine.socket.with_file_name("other");
-        let attacker = std::thread::spawn(move || attack(&attacked, is_packed));
+        let rounds = Arc::new(AtomicU64::new(0));
+        let count = rounds.clone();
+        let attacker = std::thread::spawn(move || attack(&attacked, is_packed, &count));
         let mut next = 0;
         while !attacker.is_finished() {
             let seeds = next..next + BURST;
@@ -240,6 +257,7 @@ fn a_guest_beside_a_hostile_one_loses_nothing() {
             next += BURST;
             assert_eq!(machine.deliver(&packets).delivered, next);
             assert_eq!(guest.rx.received(true), packets);
+            rounds.fetch_add(1, Ordering::Relaxed);
         }
         attacker.join().unwrap();
         // Each guest has its own reasons; all packets are accounted for.
@@ -402,7 +420,7 @@ fn a_connection_may_end_within_any_message() {
     for (last, (bytes, files)) in messages.iter().enumerate() {
         for cut in [1, 6, 11, 12, 12 + (bytes.len() - 12) / 2, bytes.len() - 1, bytes.len()] {
             let stream = UnixStream::connect(&attacked).unwrap();
-            stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
             // The messages before are right: the question after them is answered.
             let before = messages[..last].iter().chain([&ask]);
             assert!(before.clone().all(|message| is_there(&stream, message)), "{last}");
