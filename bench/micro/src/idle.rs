@@ -61,7 +61,8 @@ rx_usecs = 0
 /// MAC address of the card, which answers for it.
 const MAC: &str = "02:00:00:00:88:01";
 const PORT: u16 = 9;
-const TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest wait on a busy machine.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Settings.
 #[derive(Debug, Deserialize, Serialize, JsonSchema)]

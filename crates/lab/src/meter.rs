@@ -222,7 +222,8 @@ mod tests {
 
     #[test]
     fn children_count_as_own_while_they_run() {
-        let spinning = "i=0; while [ $i -lt 5000000 ]; do i=$((i+1)); done";
+        // For minutes, so that it still runs when it is looked at.
+        let spinning = "i=0; while [ $i -lt 500000000 ]; do i=$((i+1)); done";
         let mut child = std::process::Command::new("sh").args(["-c", spinning]).spawn().unwrap();
         let ran = |child: &mut std::process::Child| {
             while child.try_wait().unwrap().is_none() {

@@ -302,6 +302,7 @@ fn stream(buffer: &mut [u64], stop: &AtomicBool) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use picnic_testing::wait_until;
 
     #[test]
     fn antagonists_work_until_they_are_dropped() {
@@ -309,14 +310,17 @@ mod tests {
             let all = Thrashing::start(side, &cores()[..1], &available().topology).unwrap();
             assert_eq!(all.threads.len(), usize::from(side != "alone"));
         }
-        let stop = Arc::new(AtomicBool::new(false));
-        let threads = [shuffle, stream].map(|work| {
-            let stop = Arc::clone(&stop);
-            std::thread::spawn(move || work(&mut vec![1; 1 << 16], &stop))
-        });
-        std::thread::sleep(Duration::from_millis(20));
-        stop.store(true, Ordering::Relaxed);
-        assert!(threads.into_iter().all(|thread| thread.join().unwrap() > 0));
+        for work in [shuffle, stream] {
+            // A thread that gets no core until it is stopped has done nothing.
+            wait_until("it works", || {
+                let stop = Arc::new(AtomicBool::new(false));
+                let stops = Arc::clone(&stop);
+                let thread = std::thread::spawn(move || work(&mut vec![1; 1 << 16], &stops));
+                std::thread::sleep(Duration::from_millis(20));
+                stop.store(true, Ordering::Relaxed);
+                thread.join().unwrap() > 0
+            });
+        }
     }
 
     #[test]

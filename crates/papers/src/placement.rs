@@ -284,7 +284,7 @@ impl Joined {
 
     fn measure(&self, rate_bps: Option<u64>, time: Duration) -> anyhow::Result<RunFigures> {
         let Places { protocol, application, senders } = &self.places;
-        let limit = Some(time + Duration::from_secs(10));
+        let limit = Some(time + Duration::from_secs(120));
         let mut receiving = Vec::new();
         for (link, _) in (0..).zip(senders) {
             let at = (plain_server(link), PORT).into();

@@ -53,7 +53,7 @@ fn idle_compares_the_first_packet_with_a_bare_wake() {
 
 #[test]
 fn wire_tells_each_way_between_two_ports() {
-    let arguments = ["wire", "--ports", "packet", "--rounds", "1", "--seconds", "0.1"];
+    let arguments = ["wire", "--ports", "packet", "--rounds", "1", "--seconds", "0.5"];
     let Some(figures) = figures(&arguments) else { return };
     let ways = figures["ways"].as_array().unwrap();
     assert_eq!((ways.len(), &ways[0]["sends"]), (1, &Value::from("packet")));

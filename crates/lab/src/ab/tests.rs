@@ -3,6 +3,7 @@
 use super::pairs::{Found, Pairs};
 use super::*;
 use crate::meter::Load;
+use picnic_testing::wait_for;
 use std::time::Duration;
 
 pub(super) fn side(name: &str, set: &[&str]) -> Side {
@@ -206,8 +207,11 @@ fn listed_workloads_run_with_and_without_a_card() {
     let own = side("baseline", &[]);
     // A second: otherwise connections left from the side before would dominate.
     for card in [Card::None, Card::As(&own), Card::None, Card::Empty(&own), Card::None] {
-        let measured = place.measure(card, &figure).unwrap();
-        assert!(measured.value.unwrap() > 1.0, "{:?}", measured.value);
+        // A busy machine may let neither server nor client work in a second.
+        let measured = wait_for("requests are answered", || {
+            let measured = place.measure(card, &figure).unwrap();
+            measured.value.is_some_and(|value| value > 1.0).then_some(measured)
+        });
         assert!(measured.client.is_some() && measured.latencies.len() == 2);
     }
 }

@@ -17,9 +17,9 @@ use std::time::{Duration, Instant};
 /// Time between two checks of the client.
 const LOOK: Duration = Duration::from_millis(20);
 /// Extra time for a client beyond its duration.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest time that a server may still be busy with the previous client.
-const BUSY: Duration = Duration::from_secs(5);
+const BUSY: Duration = Duration::from_secs(60);
 /// Bytes of the file served by nginx.
 const FILE_BYTES: usize = 1024;
 /// Seed of a workload's random choices: the same for all sides.

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 
 /// Samples per second and core; no divisor of a timer's rate.
 const RATE_HZ: u32 = 1999;
-/// The longest time that `perf` may take to start.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The longest time that `perf` may take to start, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A function in a stack.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -350,6 +350,7 @@ impl Client<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use picnic_testing::PATIENCE;
     use std::io::{Read, Write};
     use std::net::TcpListener;
 
@@ -371,6 +372,21 @@ mod tests {
         address
     }
 
+    /// The result of a second in which the client has had its core for long enough.
+    fn ask_until(
+        plan: impl Fn() -> ClientPlan,
+        is_enough: impl Fn(&ClientResult) -> bool,
+    ) -> ClientResult {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let found = ask(&plan()).unwrap();
+            if is_enough(&found) {
+                return found;
+            }
+            assert!(Instant::now() < end, "never enough: {found:?}");
+        }
+    }
+
     fn asked(server: SocketAddrV4, keys: &str) -> ClientPlan {
         let text = format!(
             "workload = \"test\"\naddresses = 16\n{keys}\n[[file]]\nbytes = 50000\nweight = 1\n"
@@ -382,8 +398,9 @@ mod tests {
 
     #[test]
     fn only_complete_answers_are_counted() {
-        let found = ask(&asked(server(50_000), "connections = 2\nthink_ms = 5")).unwrap();
-        assert!(found.answered > 0 && found.answered.abs_diff(found.broken) <= 2, "{found:?}");
+        let keys = "connections = 2\nthink_ms = 5\npatience_ms = 60000";
+        let found = ask_until(|| asked(server(50_000), keys), |found| found.answered > 0);
+        assert!(found.answered.abs_diff(found.broken) <= 2, "{found:?}");
         assert!(found.bytes == found.answered * 50_000 && found.p99_ns >= found.p50_ns);
         assert_eq!((found.refused, found.timeouts, found.client_full), (0, 0, 0));
     }
@@ -401,9 +418,10 @@ mod tests {
         });
         for (address, how) in [(nobody, "refused"), (closing, "closed without an answer")] {
             let std::net::SocketAddr::V4(address) = address else { panic!() };
-            let found = ask(&asked(address, "connections = 2\nthink_ms = 10")).unwrap();
+            let keys = "connections = 2\nthink_ms = 10\npatience_ms = 60000";
+            let found = ask_until(|| asked(address, keys), |found| found.broken > 10);
             assert_eq!((found.answered, found.bytes, found.refused), (0, 0, 0), "{found:?}");
-            assert!(found.broken > 10 && found.broken.abs_diff(found.offered) <= 2, "{found:?}");
+            assert!(found.broken.abs_diff(found.offered) <= 2, "{found:?}");
             assert!(found.first_broken.as_ref().unwrap().contains(how), "{found:?}");
         }
     }
@@ -414,12 +432,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let std::net::SocketAddr::V4(address) = listener.local_addr().unwrap() else { panic!() };
         let impatient = "requests_per_second = 300\nconnections = 300\npatience_ms = 100";
-        let found = ask(&asked(address, impatient)).unwrap();
-        assert!(found.client_full == 0 && found.timeouts > 200, "{found:?}");
-        let keys = "requests_per_second = 300\nconnections = 50";
-        let found = ask(&asked(address, keys)).unwrap();
+        let found = ask_until(|| asked(address, impatient), |found| found.timeouts > 200);
+        assert_eq!(found.client_full, 0, "{found:?}");
+        let keys = "requests_per_second = 300\nconnections = 50\npatience_ms = 60000";
+        let found = ask_until(|| asked(address, keys), |found| found.unfinished == 50);
         assert!((250..=300).contains(&found.offered), "{found:?}");
-        assert_eq!((found.answered, found.unfinished), (0, 50));
+        assert_eq!(found.answered, 0);
         // It reports being full itself; or late, if it had no time at the end.
         let others = found.offered - 50;
         let least = others.saturating_sub(found.client_late);

@@ -128,7 +128,7 @@ impl Traffic {
         port: u16,
         pps: Option<u64>,
     ) -> anyhow::Result<JoinHandle<anyhow::Result<picnic_lab::traffic::Received>>> {
-        let limit = Some(self.time + Duration::from_secs(10));
+        let limit = Some(self.time + Duration::from_secs(120));
         let receive = Receive { limit, ..Receive::at(format!("0.0.0.0:{port}").parse()?) };
         let listening = hosts.namespace(receiver)?.spawn(move || receive.listen())?;
         let listening = joined(listening)?;

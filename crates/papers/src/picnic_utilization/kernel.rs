@@ -251,7 +251,7 @@ impl<'a> Bed<'a> {
     fn transfer(&self, meter: &WorkMeter) -> anyhow::Result<Outcome> {
         let [server, client] =
             [self.way.server(), Role::Client].map(|role| self.hosts.namespace(role));
-        let limit = Some(self.time + Duration::from_secs(10));
+        let limit = Some(self.time + Duration::from_secs(120));
         let at = format!("0.0.0.0:{PORT}").parse()?;
         let receive = Receive { core: Some(self.target), limit, ..Receive::at(at) };
         let listening = join(server?.spawn(move || receive.listen())?)?;
@@ -470,8 +470,22 @@ mod tests {
         {
             for side in &point.sides {
                 let _machine = picnic_testing::machine();
-                let mut run = Run::new(Effort::Quick, 1, |_, _| {});
-                let outcome = match experiment.measure(&point, side, &mut run) {
+                let measured = |milliseconds| {
+                    let settings =
+                        Settings { milliseconds: Some(milliseconds), ..experiment.0.clone() };
+                    let mut run = Run::new(Effort::Quick, 1, |_, _| {});
+                    PicnicUtilization(settings).measure(&point, side, &mut run)
+                };
+                let is_carried =
+                    |outcome: &Outcome| outcome.median("goodput_bps").is_some_and(|bps| bps > 1e6);
+                // A busy machine may give a core no time in so short a run: again, for longer.
+                let mut found = measured(100);
+                for milliseconds in [1_000, 10_000] {
+                    if found.as_ref().is_ok_and(|outcome| !is_carried(outcome)) {
+                        found = measured(milliseconds);
+                    }
+                }
+                let outcome = match found {
                     Ok(outcome) => outcome,
                     Err(LabError::Unavailable(why)) => {
                         return picnic_testing::skip("picnic-utilization in the kernel", &why);
@@ -480,7 +494,7 @@ mod tests {
                 };
                 let fields = outcome.fields();
                 let figure = |key: &str| fields[key].as_f64().unwrap();
-                assert!(figure("goodput_bps") > 1e6, "{side}: {fields:#?}");
+                assert!(is_carried(&outcome), "{side}: {fields:#?}");
                 assert!(figure(WORK) >= figure("receiver_ns_per_segment"), "{side}: {fields:#?}");
                 assert!(figure("receiver_ns_per_segment") > 0.0, "{side}: {fields:#?}");
                 let is_nic = side == WITHOUT && point.word(LOAD) == PACED;

@@ -44,16 +44,28 @@ fn real_connections_are_tested_as_well() {
         draws: Some(1),
         queues: vec![2],
         workloads: vec!["e-commerce".into()],
-        seconds: Some(3),
         ..Settings::default()
     };
     let wrong = Settings { workloads: vec!["bank".into()], ..settings.clone() };
     let error = wrong.validate().unwrap_err().to_string();
     assert!(error.contains("workloads: found workload \"bank\", allowed: support"), "{error}");
-    let experiment = RssRandomness::new(settings, Path::new("")).unwrap();
     let spec = Spec::at("population", "e-commerce");
-    let mut run = Run::new(Effort::Quick, 1, |_, _| {});
-    match experiment.measure(&spec, "lookup3", &mut run) {
+    let measured = |seconds| {
+        let settings = Settings { seconds: Some(seconds), ..settings.clone() };
+        let experiment = RssRandomness::new(settings, Path::new("")).unwrap();
+        experiment.measure(&spec, "lookup3", &mut Run::new(Effort::Quick, 1, |_, _| {}))
+    };
+    // A busy machine needs longer for so many connections.
+    let is_short = |found: &Result<_, LabError>| {
+        found.as_ref().is_err_and(|error| error.to_string().contains("too few to tell"))
+    };
+    let mut found = measured(3);
+    for seconds in [20, 120] {
+        if is_short(&found) {
+            found = measured(seconds);
+        }
+    }
+    match found {
         Ok(outcome) => {
             assert!(outcome.median("connections").unwrap() >= 1000.0);
             assert!(outcome.median("worst_deviations").unwrap() <= DEVIATIONS);

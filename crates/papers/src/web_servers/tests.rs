@@ -28,12 +28,22 @@ where
 
 #[test]
 fn queues_and_systems_are_compared() {
-    let settings = Settings { seconds: Some(0.3), ..host() };
-    if let Some(outcome) = run::<RssBulk>(settings.clone()) {
+    let for_seconds = |seconds| Settings { seconds: Some(seconds), ..host() };
+    let settings = for_seconds(0.3);
+    let is_carried = |outcome: &Outcome| {
         let fields = outcome.fields();
-        let payload = |row: &Value| row["payload_bps"].as_f64().unwrap();
+        let payload = |row: &Value| row["payload_bps"].as_f64();
         let rows = fields["payload"].as_array().unwrap();
-        assert!(rows.iter().all(|row| payload(row) > 1e6), "{fields:#?}");
+        rows.iter().all(|row| payload(row) > Some(1e6))
+    };
+    let mut bulk = run::<RssBulk>(settings.clone());
+    if bulk.as_ref().is_some_and(|outcome| !is_carried(outcome)) {
+        // A busy machine may give a side no time in all its repeats: again, for longer.
+        bulk = run::<RssBulk>(for_seconds(5.0));
+    }
+    if let Some(outcome) = bulk {
+        let fields = outcome.fields();
+        assert!(is_carried(&outcome), "{fields:#?}");
         assert!(fields.contains_key("2_over_1_queues_gain"));
         // Results with shared cores are not compared with a paper's figure.
         let is_shared = fields.contains_key("shared_cores_2_over_1_queues_gain");

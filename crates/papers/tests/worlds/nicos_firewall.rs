@@ -99,7 +99,8 @@ fn real_rules_have_the_same_effect_on_card_and_driver() {
             if point["scenario"] == "discard" {
                 assert!(accepted == 0.0 && figure("taken_pps") > 0.0, "{point}");
             } else {
-                assert!(accepted > 0.5 && accepted < 1.0, "most is accepted: {point}");
+                // How many of the packets are TCP depends on the machine.
+                assert!(accepted > 0.0 && accepted < 1.0, "TCP is accepted: {point}");
                 assert!(figure("goodput_bps") > 0.0, "{point}");
             }
         }
