@@ -337,7 +337,7 @@ impl Capture {
     }
 
     /// Ends the capture: writes the remaining packets and the statistics, and closes the file.
-    /// Points may live on; they count packets as lost.
+    /// Points may live on; they count nothing any longer.
     pub fn finish(&mut self) -> CaptureReport {
         self.stop();
         let joined = self.thread.take().map(JoinHandle::join);
@@ -408,8 +408,13 @@ impl Point {
         false
     }
 
-    /// Copies a packet, to be written after [`Point::publish`]; false if it is lost.
+    /// Copies a packet, to be written after [`Point::publish`]; false if it is lost, or if the
+    /// capture has been stopped.
     pub fn record(&mut self, now: Time, packet: &Descriptor, direction: Option<Direction>) -> bool {
+        // What comes after the end is no part of the capture.
+        if self.shared.stop.load(Ordering::Relaxed) {
+            return false;
+        }
         self.seen += 1;
         let length = packet.segments().map(<[u8]>::len).sum::<usize>();
         let captured = length.min(self.snaplen);
