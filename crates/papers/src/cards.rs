@@ -64,8 +64,22 @@ impl<'a> CardRun<'a> {
         CardRun { world, text, filters: None, costs, machine: None, seed, warm_up, time }
     }
 
+    /// Runs it; again, for longer, if nothing was delivered: a core may be preempted for all of a
+    /// short run.
+    pub(super) fn run_until_delivered(mut self) -> Result<Passed, LabError> {
+        let (warm_up, time) = (self.warm_up, self.time);
+        let mut passed = self.run()?;
+        for times in [10, 100] {
+            if passed.delivered_pps == 0.0 {
+                (self.warm_up, self.time) = (warm_up * times, time * times);
+                passed = self.run()?;
+            }
+        }
+        Ok(passed)
+    }
+
     /// Runs it.
-    pub(super) fn run(self) -> Result<Passed, LabError> {
+    pub(super) fn run(&self) -> Result<Passed, LabError> {
         let failed = |error: &dyn std::fmt::Display| LabError::Failed(error.to_string());
         let file = parsed(self.text)?;
         let launch = |registries| {
@@ -80,7 +94,7 @@ impl<'a> CardRun<'a> {
                 let launch = launch(picnic_sim::registries());
                 let made = match &self.machine {
                     Some(machine) => Simulation::on_machine(launch, self.seed, machine),
-                    None => Simulation::new(launch, self.seed, self.costs),
+                    None => Simulation::new(launch, self.seed, self.costs.clone()),
                 };
                 Box::new(made.map_err(|error| failed(&error))?)
             }

@@ -290,7 +290,7 @@ impl Experiment for PicnicUtilization {
         let usual = run.effort.of(200, 500, 2000);
         let time = Duration::from_millis(settings.milliseconds.unwrap_or(usual));
         let card = CardRun::of(World::Host, &text, run.seed, time);
-        let passed = CardRun { warm_up: time / 10, ..card }.run()?;
+        let passed = CardRun { warm_up: time / 10, ..card }.run_until_delivered()?;
         let mut outcome = Outcome::of(Source::Measured);
         outcome.add(Figure::one(BUSY, passed.target_busy()));
         outcome.add(Figure::one("interrupts_per_second", passed.interrupts_per_second()));
