@@ -5,9 +5,9 @@
 //! thread, the kernel, or another virtual machine. Shorter absences go unnoticed, and a function
 //! that takes milliseconds for a burst looks like an absence.
 //!
-//! A drop is attributed to an absence of the borrowed core until the wires are empty again, and to
-//! an absence of a target core if its ring has no room; in both cases at most for the length of the
-//! absence after its end.
+//! A drop is attributed to an absence of the borrowed core until the wires are empty again and the
+//! target rings, which then got all at once, half empty; and to an absence of a target core if its
+//! ring has no room; in both cases at most for the length of the absence after its end.
 //!
 //! Guarantees: it reads no clock, and writes no counter without an absence; under
 //! overload, an absence explains at most the drops of twice its length.
@@ -47,20 +47,20 @@ impl<'a> Absence<'a> {
     }
 
     /// A turn that ended at `now` took `ns` nanoseconds, including `willing_ns` of deliberate
-    /// pauses, and left packets at the wires or not. `dropped` returns the number of drops so far.
-    /// Returns the length of an absence in it.
+    /// pauses. `state` returns whether packets are left at the wires or crowd a target ring, and the
+    /// number of drops so far. Returns the length of an absence in it.
     #[inline]
     pub(crate) fn turn(
         &mut self,
         now: Time,
         ns: u64,
         willing_ns: u64,
-        is_behind: bool,
-        dropped: impl FnOnce() -> u64,
+        state: impl FnOnce() -> (bool, u64),
     ) -> Option<u64> {
         let absent_ns = ns.saturating_sub(willing_ns);
         if absent_ns >= self.threshold_ns || self.open.is_some() {
-            self.note(now, absent_ns, is_behind, dropped());
+            let (is_behind, dropped) = state();
+            self.note(now, absent_ns, is_behind, dropped);
         }
         (absent_ns >= self.threshold_ns).then_some(absent_ns)
     }
@@ -199,22 +199,22 @@ mod tests {
         let found = Absences::default();
         let threshold_ns = threshold_ns(None);
         let mut absence = Absence::new(&found, threshold_ns);
-        let never = || -> u64 { panic!("nothing is read while the core is the card's") };
-        absence.turn(at(0), threshold_ns - 1, 0, true, never);
+        let never = || -> (bool, u64) { panic!("nothing is read while the core is the card's") };
+        absence.turn(at(0), threshold_ns - 1, 0, never);
         // A deliberate rest is no absence, nor is a rest that ended early.
-        absence.turn(at(0), 20 * threshold_ns, 20 * threshold_ns, false, never);
-        absence.turn(at(0), threshold_ns, u64::MAX, false, never);
+        absence.turn(at(0), 20 * threshold_ns, 20 * threshold_ns, never);
+        absence.turn(at(0), threshold_ns, u64::MAX, never);
         // Preempted for 4 and then 2 milliseconds; the second includes a rest that ended late.
-        absence.turn(at(0), 4_000_000, 0, false, || 10);
-        absence.turn(at(0), 2_000_000, 0, true, || 110);
-        absence.turn(at(0), 100, 0, true, || 115);
-        absence.turn(at(0), 100, 0, false, || 118);
-        absence.turn(at(0), 100, 0, true, never);
-        absence.turn(at(0), 3_000_000, 2_000_000, false, || 200);
-        absence.turn(at(100), 100, 0, true, || 200);
+        absence.turn(at(0), 4_000_000, 0, || (false, 10));
+        absence.turn(at(0), 2_000_000, 0, || (true, 110));
+        absence.turn(at(0), 100, 0, || (true, 115));
+        absence.turn(at(0), 100, 0, || (false, 118));
+        absence.turn(at(0), 100, 0, never);
+        absence.turn(at(0), 3_000_000, 2_000_000, || (false, 200));
+        absence.turn(at(100), 100, 0, || (true, 200));
         // It never catches up: later drops have another cause.
-        absence.turn(at(1_000_000), 100, 0, true, || 207);
-        absence.turn(at(1_000_100), 100, 0, true, never);
+        absence.turn(at(1_000_000), 100, 0, || (true, 207));
+        absence.turn(at(1_000_100), 100, 0, never);
         let counts = [&found.total_ns, &found.times, &found.longest_ns];
         assert_eq!(counts.map(|count| count.get()), [7_000_000, 3, 4_000_000]);
         assert_eq!(found.drops.get(), 100 + 5 + 3 + 7);

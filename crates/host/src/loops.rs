@@ -12,6 +12,7 @@ use crate::preemption::Preemption;
 use picnic_control::monitor::{CoreTimes, LatencySlot, TargetTimes};
 use picnic_control::timeline::{CardRecorder, CardTimeline, Event, FunctionRecorder, Recorder};
 use picnic_core::doorbell::Doorbell;
+use picnic_core::out::TargetRing;
 use picnic_core::resident::Segment;
 use picnic_core::time::Time;
 use picnic_engine::chain::{ChainFunction, Stopwatch};
@@ -155,10 +156,14 @@ pub(crate) fn run_card(mut card: Card, around: CardLoop<'_>) -> CardEnd {
             }
         }
         ring_drops.look(&card, then, || clock.now());
-        // A segment does not touch the wires.
-        let is_behind = activity.is_behind || activity.segment.is_some();
-        let away_ns = absence.turn(now, now.since(then), willing_ns, is_behind, || {
-            card.doors().ledger.card.drops.total().saturating_sub(ring_drops.put_down())
+        let away_ns = absence.turn(now, now.since(then), willing_ns, || {
+            let doors = card.doors();
+            // A segment does not touch the wires.
+            let is_behind = activity.is_behind
+                || activity.segment.is_some()
+                || doors.targets.iter().any(TargetRing::is_half_full);
+            let drops = doors.ledger.card.drops.total();
+            (is_behind, drops.saturating_sub(ring_drops.put_down()))
         });
         if let Some(ns) = away_ns
             && let Some(recording) = &mut recording

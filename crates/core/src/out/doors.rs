@@ -50,6 +50,11 @@ impl TargetRing {
         self.ring.occupancy()
     }
 
+    /// Whether at least half of the ring is in use.
+    pub fn is_half_full(&self) -> bool {
+        self.ring.is_half_full()
+    }
+
     /// Rings through the gate.
     #[inline]
     fn interrupt(&mut self) {

@@ -251,6 +251,11 @@ impl<T> Producer<T> {
         self.tail.wrapping_sub(self.shared.head.0.load(Ordering::Acquire))
     }
 
+    /// Whether at least half of its places are taken, as far as this side knows.
+    pub fn is_half_full(&self) -> bool {
+        2 * self.occupancy() >= self.slots.layout.capacity
+    }
+
     /// Requests ownership of the lines that the next `count` values will be written to.
     #[inline]
     pub fn prefetch_slots(&self, count: usize) {

@@ -19,7 +19,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Refuses chains, and passes the rest to the host world.
 struct Plain;
@@ -292,6 +292,40 @@ fn preempted_borrowed_core_is_reported() {
     assert!(taken.total_ns >= taken.times * taken.threshold_ns, "{taken:?}");
     assert!(taken.total_ns as f64 <= report.duration_s * 1e9, "{taken:?}");
     assert!(taken.drops <= report.ledger.dropped, "{taken:?}");
+}
+
+/// Programs take both cores now and then: each lost packet has its reason, even one that found a
+/// ring full of the packets that waited while the borrowed core was away.
+#[test]
+fn drops_beside_programs_on_both_cores_have_their_reason() {
+    let _machine = machine();
+    let text = "[card]\nidle = \"spin\"\n[[wire]]\nport = \"generator\"\nrate_pps = 400000\n\
+                backlog = 1024\n[host]\nqueues = 1\n";
+    let card = CardFile::parse(text, None).unwrap();
+    let running = Launch::new(&card, registries()).start_alone().unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let placement = running.placement();
+    let thieves = [placement.borrowed_core, placement.target_cores[0]].map(|core| {
+        let over = over.clone();
+        let work = move || {
+            while !over.load(Ordering::Relaxed) {
+                let start = Instant::now();
+                while start.elapsed() < Duration::from_millis(8) {}
+                std::thread::sleep(Duration::from_millis(22));
+            }
+        };
+        spawn_pinned("thief".into(), core, work).unwrap()
+    });
+    wait_until("packets are lost in both places", || {
+        let drops = running.monitor().report().drops;
+        ["backlog_full", "ring_full"].iter().all(|why| drops.get(*why) >= Some(&5_000))
+    });
+    over.store(true, Ordering::Relaxed);
+    thieves.into_iter().for_each(|thief| assert_eq!(thief.join().unwrap().1, None));
+    let report = running.stop().unwrap();
+    let of_borrowed = report.borrowed_core.taken_away.map_or(0, |taken| taken.drops);
+    let of_target = report.target_cores[0].taken_away.as_ref().map_or(0, |taken| taken.drops);
+    assert_eq!(report.ledger.dropped, of_borrowed + of_target, "{:?}", report.drops_by_stage);
 }
 
 /// Privileges that a thread has dropped.
