@@ -153,6 +153,24 @@ impl Progress {
     }
 }
 
+/// Runs a load by `run`; again, ten and a hundred times as long, if it delivered nothing: a busy
+/// machine may give a group no time in a short run.
+///
+/// # Errors
+/// Those of `run`.
+pub fn until_delivered(
+    load: &Load,
+    run: impl Fn(&Load) -> Result<Outcome, BenchError>,
+) -> Result<Outcome, BenchError> {
+    let mut found = run(load);
+    for times in [10, 100] {
+        if matches!(found, Err(BenchError::Nothing)) {
+            found = run(&Load { duration: load.duration * times, ..load.clone() });
+        }
+    }
+    found
+}
+
 /// Runs a load.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use super::{measured, time_per_packet};
 use picnic_core::time::Time;
 use picnic_lab::experiment::{Benchmark, Run};
 use picnic_lab::outcome::{Figure, Outcome};
-use picnic_storm::bench::{BenchError, Load};
+use picnic_storm::bench::{Load, until_delivered};
 use picnic_storm::{Member, Settings, To, cards};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,25 +71,18 @@ impl Benchmark for Storm {
         for round in 0..on_cards_repeats {
             run.round((self.repeats + round).into(), rounds);
             for (times, (_, all_send, window_messages)) in on_cards.iter_mut().zip(CARDS) {
-                let load = |milliseconds| Load {
+                let load = Load {
                     members: MEMBERS,
                     all_send,
                     payload_bytes: PAYLOAD.len(),
                     window_messages,
                     loss: 0.0,
                     seed: 1,
-                    duration: Duration::from_millis(milliseconds),
+                    duration: Duration::from_millis(200),
                 };
-                // A busy machine may give the cards no time in a short run: they then run again, for
-                // longer.
-                let mut found = cards::on_cores(&load(200));
-                for milliseconds in [2_000, 20_000] {
-                    if matches!(found, Err(BenchError::Nothing)) {
-                        found = cards::on_cores(&load(milliseconds));
-                    }
-                }
+                let found = until_delivered(&load, cards::on_cores)?;
                 // With two cores per card, nothing is shared, and there is no such time.
-                times.extend(found?.borrowed_core_ns_per_message);
+                times.extend(found.borrowed_core_ns_per_message);
             }
         }
         let mut outcome = measured();

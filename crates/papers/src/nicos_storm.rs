@@ -32,7 +32,7 @@ use picnic_lab::unit::Unit;
 use picnic_machine::topology::available;
 use picnic_sim::SwitchConfig;
 use picnic_sim::machine::{Cost, Profile};
-use picnic_storm::bench::{self, BenchError, Load};
+use picnic_storm::bench::{self, Load};
 use picnic_storm::card::load::{Costs, Place};
 use picnic_storm::cards::{self, Model};
 use schemars::JsonSchema;
@@ -309,22 +309,10 @@ impl NicosStorm {
                 let model = model(&self.settings, &profile, kernel.clone().map_err(failed)?);
                 cards::in_sim(load, place, &model)
             }
-            World::Host => {
-                let run = |load: &Load| match place {
-                    Place::Host => bench::run(load),
-                    Place::Card => cards::on_cores(load),
-                };
-                // A busy machine may give a group no time in a short run: it then runs again, for
-                // longer.
-                let longer = |times| Load { duration: load.duration * times, ..load.clone() };
-                let mut found = run(load);
-                for times in [10, 100] {
-                    if matches!(found, Err(BenchError::Nothing)) {
-                        found = run(&longer(times));
-                    }
-                }
-                found
-            }
+            World::Host => bench::until_delivered(load, |load| match place {
+                Place::Host => bench::run(load),
+                Place::Card => cards::on_cores(load),
+            }),
         };
         outcome.map_err(|error| failed(error.to_string()))
     }

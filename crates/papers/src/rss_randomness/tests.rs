@@ -55,7 +55,7 @@ fn real_connections_are_tested_as_well() {
         let experiment = RssRandomness::new(settings, Path::new("")).unwrap();
         experiment.measure(&spec, "lookup3", &mut Run::new(Effort::Quick, 1, |_, _| {}))
     };
-    // A busy machine needs longer for so many connections.
+    // A busy machine takes longer to open this many connections.
     let is_short = |found: &Result<_, LabError>| {
         found.as_ref().is_err_and(|error| error.to_string().contains("too few to tell"))
     };
