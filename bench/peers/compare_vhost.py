@@ -58,7 +58,7 @@ def arguments():
 
 def program_picnic(options):
     if not shutil.which("dpdk-testpmd"):
-        raise RunFailed("DPDK is not installed: apt-get install dpdk")
+        raise RunFailed("DPDK is not installed: apt-get install dpdk-dev")
     if options.picnic is not None:
         return options.picnic
     built("vhost_peer", ["cargo", "build", "--release", "--quiet", "-p", "picnic-ports",

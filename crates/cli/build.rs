@@ -8,10 +8,16 @@ use std::path::Path;
 use std::process::Command;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    // Any change of the revision or its files changes one of these.
-    for path in ["HEAD", "logs/HEAD", "index"] {
+    // Any change of the revision changes one of these, and any change of the program its sources. Not
+    // git's index: reading it may write it, and each later build would begin here again.
+    for path in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--path-format=absolute", "--git-path", path]) {
             println!("cargo::rerun-if-changed={path}");
+        }
+    }
+    for packages in ["../../crates", "../../apps"] {
+        for package in fs::read_dir(packages).into_iter().flatten() {
+            println!("cargo::rerun-if-changed={}/src", package?.path().display());
         }
     }
     println!("cargo::rerun-if-changed=build.rs");
@@ -77,7 +83,7 @@ fn templates() -> Result<String, Box<dyn Error>> {
 
 /// Output of git; none without a repository.
 fn git(arguments: &[&str]) -> Option<String> {
-    let output = Command::new("git").args(arguments).output().ok()?;
+    let output = Command::new("git").arg("--no-optional-locks").args(arguments).output().ok()?;
     let text = String::from_utf8(output.stdout).ok()?.trim().to_owned();
     (output.status.success() && !text.is_empty()).then_some(text)
 }

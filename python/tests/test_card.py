@@ -133,7 +133,7 @@ class Schema(unittest.TestCase):
                 self.check(part, schema["items"], f"{place}[]")
 
     def test_reports_are_as_declared(self) -> None:
-        task = {"task": "heartbeat", "period_us": 1000}
+        task = {"task": "heartbeat", "period_us": 100_000}
         with tempfile.TemporaryDirectory() as folder:
             more: dict[str, Any] = {**RATE, "task": [task], "trace.path": f"{folder}/trace.pcapng"}
             with Card(**more) as card:

@@ -109,7 +109,7 @@ def main():
         path = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
         variables = {**os.environ, "PICNIC": str(program), "PATH": path, "HOME": temporary,
                      "IPYTHONDIR": f"{temporary}/ipython"}
-        for name in ("PYTHONPATH", "MPLBACKEND"):
+        for name in ("PYTHONPATH", "MPLBACKEND", "XDG_CACHE_HOME"):
             variables.pop(name, None)
         schema = subprocess.run([program, "schema"], capture_output=True, text=True, check=True)
         step("types", [PYTHON, "generate.py", "--check"], cwd=PACKAGE, input=schema.stdout)

@@ -116,6 +116,7 @@ def run(page, picnic):
         shutil.copytree(ROOT / "examples", folder / "examples")
         environment = dict(os.environ, PATH=f"{work}/bin:{os.environ['PATH']}",
                            CARGO_NET_OFFLINE="true", PICNIC_STATE_DIR=str(work / "state"),
+                           XDG_CACHE_HOME=str(work / "cache"),
                            PICNIC_RUNTIME_DIR=str(work / "run"))
         environment.pop("CARGO_TARGET_DIR", None)
         (work / "page.sh").write_text(text, encoding="utf-8")

@@ -112,11 +112,14 @@ struct PoolPlan {
 
 pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
     let (mut card, mut faults) = args.card.examine(&sections(), Vec::new())?;
+    let mut built_in = None;
     if args.world.is_host()
         && first::is_wanted(&card)
         && let Some(profile) = first::kept()
     {
-        (card, faults) = args.card.examine(&sections(), vec![profile])?;
+        let under_profile;
+        (under_profile, faults) = args.card.examine(&sections(), vec![profile])?;
+        built_in = Some(std::mem::replace(&mut card, under_profile));
     }
     let launch = Launch::new(&card, args.world.registries());
     launch.judge(faults)?;
@@ -132,8 +135,10 @@ pub(crate) fn run(args: &CheckArgs, json: bool) -> anyhow::Result<()> {
             let _ = output::print(&text);
         }
     });
-    let (described, checked) =
-        RunError::both(described, checked).map_err(|error| net::hinted(error, &card))?;
+    let (described, checked) = RunError::both(described, checked).map_err(|error| {
+        let built_in = built_in.as_ref().map(|card| Launch::new(card, args.world.registries()));
+        first::hinted(net::hinted(error, &card), built_in.as_ref())
+    })?;
     // The running card of this name may be this file's.
     let own = Some(&*card.card.name);
     let shared = neighbours::warnings(&launch, &checked.placement, own)?;

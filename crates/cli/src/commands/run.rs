@@ -101,12 +101,14 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
     let isolate = args.isolate.then(|| Setting::switch("isolation.apply", true));
     let settings: Vec<_> = isolate.into_iter().chain(args.seed.setting()).collect();
     let (mut card, mut faults) = args.card.examine(&sections(), settings.clone())?;
-    let mut measured = None;
+    let (mut measured, mut built_in) = (None, None);
     if faults.is_empty() && args.world.is_host() && first::is_wanted(&card) {
         let profile;
         (profile, measured) = first::kept_or_measured();
         let settings = settings.into_iter().chain(profile).collect();
-        (card, faults) = args.card.examine(&sections(), settings)?;
+        let under_profile;
+        (under_profile, faults) = args.card.examine(&sections(), settings)?;
+        built_in = Some(std::mem::replace(&mut card, under_profile));
     }
     let duration = args.duration.or_else(|| args.card.path().is_none().then_some(DEMONSTRATION));
     let launch = Launch::new(&card, args.world.registries());
@@ -134,7 +136,10 @@ pub(crate) fn run(args: &RunArgs, json: bool) -> anyhow::Result<()> {
         // The start reports it.
         Err(_) => Vec::new(),
     };
-    let mut running = launch.start().map_err(|error| net::hinted(error, &card))?;
+    let mut running = launch.start().map_err(|error| {
+        let built_in = built_in.as_ref().map(|card| Launch::new(card, args.world.registries()));
+        first::hinted(net::hinted(error, &card), built_in.as_ref())
+    })?;
     if let Some(text) = measured {
         output::tell(format_args!("{text}"));
     }

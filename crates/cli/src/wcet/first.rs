@@ -6,8 +6,10 @@
 //! costs that were measured on no machine.
 
 use crate::commands::lab::REVISION;
+use crate::failure::Hinted;
 use crate::registries::{registries, sections};
 use anyhow::Context;
+use picnic_control::Launch;
 use picnic_core::config::{CardFile, Setting};
 use picnic_lab::calibrate::calibrate;
 use picnic_lab::facts::facts;
@@ -53,6 +55,19 @@ pub(crate) fn kept_or_measured() -> (Option<Setting>, Option<String>) {
             (None, Some(text))
         }
     }
+}
+
+/// The refusal of a card; if only its kept costs refuse it, with the command that measures this machine
+/// again: other programs may have had the cores when it was measured. `built_in` is the card under the
+/// built-in costs.
+pub(crate) fn hinted(refusal: anyhow::Error, built_in: Option<&Launch<'_>>) -> anyhow::Error {
+    let is_admitted = built_in.is_some_and(|card| card.check().is_ok());
+    let path = place(|name| std::env::var_os(name)).filter(|_| is_admitted);
+    let Some(path) = path else { return refusal };
+    let path = path.display();
+    let hint =
+        format!("try, while no other program is busy: picnic wcet calibrate --output {path}");
+    Hinted { error: refusal, hint }.into()
 }
 
 fn measure() -> anyhow::Result<(PathBuf, f64)> {

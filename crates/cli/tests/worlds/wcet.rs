@@ -145,4 +145,24 @@ fn the_first_card_with_tasks_measures_the_machine_once() {
         assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
         assert!(!cache.path().join("picnic").exists(), "{}", stderr(&output));
     }
+    // Only a refusal under costs of a busy moment says how to measure again.
+    let text = std::fs::read_to_string(files.path().join("mine.toml")).unwrap();
+    let longer = text.lines().map(|line| match line.split_once(" = ") {
+        Some((key @ "doorbell_ps", _)) => format!("{key} = 900_000_000\n"),
+        _ => format!("{line}\n"),
+    });
+    std::fs::create_dir(cache.path().join("picnic")).unwrap();
+    std::fs::write(&origin, longer.collect::<String>()).unwrap();
+    let hint = format!("picnic wcet calibrate --output {origin}\n");
+    let often = "--set=task[0].period_us=1000";
+    for (arguments, is_hinted) in [
+        (&["check", "card.toml", often][..], true),
+        (&["run", "card.toml", often], true),
+        (&["run", "card.toml", "--set=task[0].period_us=1"], false),
+        (&["run", "card.toml", often, "--set", &format!("os.cost_profile={origin}")], false),
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+        assert_eq!(stderr(&output).ends_with(&hint), is_hinted, "{}", stderr(&output));
+    }
 }
