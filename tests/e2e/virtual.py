@@ -108,7 +108,7 @@ class Guest:
             "-object", f"memory-backend-memfd,id=memory,size={MEMORY_MIB}M,share=on",
             "-machine", "pc,memory-backend=memory", "-kernel", kernel, "-initrd", image,
             "-append", "console=ttyS0 quiet loglevel=3 panic=-1 mitigations=off tsc=unstable "
-                       "random.trust_cpu=on nowatchdog",
+                       "no_timer_check random.trust_cpu=on nowatchdog",
             "-chardev", f"socket,id=card,{device}",
             "-netdev", f"vhost-user,id=n0,chardev=card,queues={queues}",
             "-device", f"virtio-net-pci,netdev=n0,mac={mac},mq=on,vectors=0,host_mtu={mtu}{nic}", *extra]
