@@ -194,7 +194,7 @@ def command(kernel_folder, image, work):
     # work.
     do_agree = CLOCK.exists() and CLOCK.read_text().strip() == "tsc"
     counters = "reliable" if do_agree else "unstable"
-    # Nor may the kernel check the timer against a clock that runs on while the emulator does not.
+    # The kernel does not check its timer: the emulator may have no time for it at that moment.
     line = ("console=ttyS0 quiet loglevel=4 ipv6.disable=1 panic=-1 mitigations=off no_timer_check "
             f"random.trust_cpu=on tsc={counters} nowatchdog norandmaps")
     options = ["qemu-system-x86_64", "-accel", "tcg,thread=multi", "-M", "pc", "-cpu", "Nehalem",
