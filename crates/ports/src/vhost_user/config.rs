@@ -7,7 +7,6 @@ use picnic_core::error::ConfigError;
 use picnic_core::registry::BuildContext;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
 use std::path::{Path, PathBuf};
 
 /// The longest path of a Unix socket, in bytes.
@@ -223,7 +222,7 @@ impl GuestConfig {
         let cuts = has(Offload::Tso4) || has(Offload::Tso6);
         if (cuts && !has(Offload::Csum)) || (has(Offload::Ecn) && !cuts) {
             let allowed = "\"tso4\" and \"tso6\" with \"csum\", \"ecn\" with one of them";
-            wrong("offloads", &format_args!("{}", json!(self.offloads)), allowed);
+            wrong("offloads", &self.offloads, allowed);
         }
         faults.extend(self.access().err());
         ConfigError::all(faults)?;
@@ -289,11 +288,7 @@ mod tests {
                 "guest[0].group",
                 "mode = \"client\"",
             ),
-            (
-                "[[guest]]\nsocket = \"a\"\noffloads = [\"tso4\"]",
-                "guest[0].offloads",
-                "[\"tso4\"], allowed",
-            ),
+            ("[[guest]]\nsocket = \"a\"\noffloads = [\"tso4\"]", "guest[0].offloads", "\"csum\""),
             (
                 "[[guest]]\nsocket = \"a\"\noffloads = [\"ecn\", \"csum\"]",
                 "guest[0].offloads",
