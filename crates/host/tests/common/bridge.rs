@@ -106,6 +106,12 @@ impl Lab {
         self.bed.within(place, command).is_ok()
     }
 
+    /// Makes the kernel of `a` ask only once for a neighbour, and send nothing by itself.
+    pub fn ask_once(&self) {
+        self.run("a", "sysctl -qw net.ipv4.neigh.a0.mcast_solicit=1");
+        self.is_good("a", "sysctl -qw net.ipv6.conf.a0.disable_ipv6=1");
+    }
+
     /// Starts a program in a namespace; dropping it ends it.
     pub fn spawn(&self, place: &str, command: &str) -> Program {
         self.bed.start(place, &command.split_whitespace().collect::<Vec<_>>(), &[]).unwrap()

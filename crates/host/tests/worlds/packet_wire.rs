@@ -128,6 +128,7 @@ fn wires_report_link_speed_and_ring_length() {
 #[test]
 fn packets_carry_the_kernels_receive_time() {
     let Some(lab) = lab("packets_carry_the_kernels_receive_time") else { return };
+    lab.ask_once();
     let mut wire = PacketPort::open(&PacketConfig {
         interface: Some("w0".into()),
         namespace: Some(lab.bed.netns("m")),
@@ -138,8 +139,9 @@ fn packets_carry_the_kernels_receive_time() {
     let (mut pool, _) = Pool::new(&PoolConfig::default(), 0).unwrap();
     let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
     let before = clock.now();
-    // Nobody is there: the outgoing packet is the ARP request, at once.
-    lab.is_good("a", "ping -c 1 -W 1 10.9.0.77");
+    // Nobody is there: the outgoing packet is the ARP request. The kernel waits a second for the
+    // answer, and `ping` for the kernel.
+    lab.is_good("a", "ping -c 1 -W 10 10.9.0.77");
     let after = clock.now();
     let_pass(20);
     // The real-time clock may be slightly off: it is read next to the other.

@@ -98,6 +98,7 @@ fn jumbo_frames_pass_in_pieces() {
 #[test]
 fn packets_carry_the_programs_time() {
     let Some(lab) = lab("packets_carry_the_programs_time") else { return };
+    lab.ask_once();
     for (mode, stamps) in [(Mode::Native, true), (Mode::Generic, true), (Mode::Native, false)] {
         let config = XdpConfig {
             interface: Some("w0".into()),
@@ -119,10 +120,10 @@ fn packets_carry_the_programs_time() {
         let (counters, ledger, mut burst) = (WireCounters::default(), Ledger::new(0), Burst::new());
         wire.start(&mut pool).unwrap();
         let before = clock.now();
-        // Nobody is there: the outgoing packet is the ARP request, at once, for an address not
-        // requested before.
+        // Nobody is there: the outgoing packet is the ARP request, for an address not requested
+        // before. The kernel waits a second for the answer, and `ping` for the kernel.
         let address = if stamps { mode as u8 } else { 7 };
-        lab.is_good("a", &format!("ping -c 1 -W 1 10.9.0.{}", 70 + address));
+        lab.is_good("a", &format!("ping -c 1 -W 10 10.9.0.{}", 70 + address));
         let after = clock.now();
         let_pass(50);
         // Both are the same clock, read one after the other.
