@@ -17,7 +17,7 @@ from check import Wrong
 
 # Rounds per second, with one request of each flow.
 PACE = 100
-PATIENCE = 120
+PATIENCE = 600
 # Answers of each flow after which traffic is said to go on.
 ENOUGH = 20
 

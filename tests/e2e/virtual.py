@@ -29,8 +29,9 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser(
 MODULES = ("virtio_pci", "virtio_console", "virtio_net")
 TOOLS = ("ip", "ethtool", "iperf3")
 MEMORY_MIB = 192
-# What a start of the guest, and any one command in it, may take on a busy machine, in seconds.
-PATIENCE = 120
+# What a start of the guest, and any one command in it, may take on a busy machine, in seconds: it is
+# emulated, beside others.
+PATIENCE = 600
 MARK = b"\n@@ "
 INIT = """#!/bin/busybox sh
 /bin/busybox --install /bin
