@@ -12,7 +12,9 @@ Guarantees: those of Lab; the card is stopped, and its ledger is checked.
 
 import contextlib
 import json
+import os
 import pathlib
+import select
 import signal
 import subprocess
 import time
@@ -24,11 +26,11 @@ from lab import Lab, PATIENCE, wait_for
 WIRE, LINK, TAP = "w0", "c0", "h0"
 # Identity of the server's kernel, the same for all cards.
 TAP_MAC = "02:00:00:00:88:01"
-# AF_XDP on a veth has no super-frames: a burst of TCP has many more packets, and rings must
-# hold the windows of the streams, or packets are lost. Those of the host must do so for any port, as a
-# busy machine keeps a target core from its work meanwhile.
-PORT_KEYS = {"xdp": {"rx_ring": 8192}}
-HOST_KEYS = dict.fromkeys(("packet", "xdp"), {"ring_size": 16384})
+# A busy machine keeps the borrowed core and the target cores from their work: rings must hold the
+# windows of all streams, without super-frames, and all datagrams of a transfer, or packets are lost.
+RING = 16384
+PORT_KEYS = {"packet": {"frames": RING}, "xdp": {"rx_ring": RING}}
+HOST_KEYS = dict.fromkeys(("packet", "xdp"), {"ring_size": RING})
 # The core that softirqs of the veth's ends are moved to: packets of one flow that two cores hand to
 # a veth would overtake each other there, and the card would be blamed.
 RPS_CORE = 0
@@ -118,7 +120,7 @@ class Behind(Lab):
     def end_children(self):
         # `unshare` would not get the signal to end, and would have to be waited for.
         for server in self.servers:
-            server.kill()
+            self.end(server)
         self.servers.clear()
         super().end_children()
 
@@ -132,20 +134,27 @@ class Behind(Lab):
                 return True
         return False
 
-    def programs(self, server):
+    @staticmethod
+    def programs(server):
         """The processes that a server started by `serve` consists of."""
-        told = pathlib.Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
-        first = [int(number) for number in told.split()]
-        found = list(first)
-        for process in first:
-            told = pathlib.Path(f"/proc/{process}/task/{process}/children").read_text()
-            found += [int(number) for number in told.split()]
-        return found
+        first = children(server.pid)
+        return first + [process for parent in first for process in children(parent)]
 
-    def end(self, child):
-        """Ends a program started here, and all that it has started."""
-        child.kill()
-        child.wait(PATIENCE)
+    @staticmethod
+    def end(child):
+        """Ends a program started here, and all that it has started: their ports are free afterwards."""
+        with contextlib.ExitStack() as stack:
+            ends = []
+            # The first process of a namespace ends after all others there.
+            for process in children(child.pid) if child.poll() is None else []:
+                with contextlib.suppress(ProcessLookupError):
+                    ends.append(os.pidfd_open(process))
+                    stack.callback(os.close, ends[-1])
+            child.kill()
+            child.wait(PATIENCE)
+            for end in ends:
+                if not select.select([end], [], [], PATIENCE)[0]:
+                    raise RuntimeError(f"what {' '.join(child.args)} has started has not ended")
 
     def refused(self):
         """Packets that each interface on the path has dropped, in and out."""
@@ -256,6 +265,14 @@ class Card:
         if lossless and ledger["dropped"]:
             raise Wrong(f"the card dropped: {self.report['drops_by_stage']}")
         return self.report
+
+
+def children(process):
+    """The processes that another has started and that have not ended."""
+    try:
+        return list(map(int, pathlib.Path(f"/proc/{process}/task/{process}/children").read_text().split()))
+    except (FileNotFoundError, ProcessLookupError):
+        return []
 
 
 def as_toml(sections):

@@ -23,9 +23,10 @@ from order import Witness
 
 CLIENTS = range(4)
 # Of each transfer, each way: little enough for two cores that carry, capture and count it all.
-RATE, WINDOW, SECONDS = "40M", "128K", "1"
+RATE, WINDOW, AMOUNT = "40M", "128K", "4M"
 PORT = 5210
-CONNECTIONS = 50
+# Of each client's requests: all, and how many at a time, on a connection each.
+REQUESTS, CONNECTIONS = 1000, 50
 # Bytes of a packet that are captured: its headers.
 SNAP = "128"
 GROUP = 1
@@ -124,6 +125,7 @@ def once(hosts, wire, clients, network):
         reach(hosts, clients, network)
         witness = Witness(hosts, [*clients.names, hosts.server], clients.links())
         requests = load(hosts, clients, network)
+        lab.wait_for(lambda: all_closed(hosts, clients, network), "every connection to be closed")
         # A neighbour that is known is asked for now and then, and the card stops before captures do.
         forget_neighbours(hosts, clients)
         again = witness.judge(f"four clients, {network.name}")
@@ -169,26 +171,41 @@ def reach(hosts, clients, network):
 
 
 def load(hosts, clients, network):
-    """iperf3 both ways and wrk, from all at once; the requests that were answered."""
-    servers = [hosts.serve("iperf3", "-s", "-p", str(PORT + number), port=PORT + number)
-               for number in CLIENTS]
-    servers.append(web.serve_nginx(hosts))
-    transfers = [
-        hosts.start(name, "iperf3", "-J", "-c", network.server(number)[0], "-p", str(PORT + number),
-                    "-t", SECONDS, "-b", RATE, "-w", WINDOW, "--bidir", stdout=subprocess.PIPE, text=True)
-        for number, name in enumerate(clients.names)]
-    asking = [
-        web.start_asking(hosts, "/file", CONNECTIONS, int(SECONDS), name, network.server(number)[0])
-        for number, name in enumerate(clients.names)]
-    for output in together(transfers):
+    """iperf3 both ways and curl, from all at once; the requests that were answered."""
+    servers, transfers, asking = [web.serve_nginx(hosts)], [], []
+    for number, name in enumerate(clients.names):
+        address = network.server(number)[0]
+        for port, way in ((PORT + 2 * number, []), (PORT + 2 * number + 1, ["-R"])):
+            servers.append(hosts.serve("iperf3", "-s", "-p", str(port), port=port))
+            transfers.append((name, ["iperf3", "-J", "-c", address, "-p", str(port), "-n", AMOUNT, "-b",
+                                     RATE, "-w", WINDOW, *way]))
+        # So many requests, not so many seconds: each connection is opened, used and closed.
+        asking.append((name, ["curl", "-s", "-f", "--no-progress-meter", "-w", "%{http_code}\n", "-o",
+                              "/dev/null", "-Z", "--parallel-immediate", "--parallel-max",
+                              str(CONNECTIONS), f"http://{address}:{web.PORT}/file?[1-{REQUESTS}]"]))
+    outputs = together([hosts.start(name, *command, stdout=subprocess.PIPE, text=True)
+                        for name, command in transfers + asking])
+    for output in outputs[:len(transfers)]:
         end = json.loads(output)["end"]
-        for way in ("sum_received", "sum_received_bidir_reverse"):
-            if not end[way]["bytes"]:
-                raise Wrong(f"iperf3: nothing has come: {end[way]}")
-    requests = sum(map(web.judged, together(asking)))
+        if not end["sum_received"]["bytes"]:
+            raise Wrong(f"iperf3: nothing has come: {end}")
+    answered = sum(output.split().count("200") for output in outputs[len(transfers):])
+    if answered != REQUESTS * len(asking):
+        raise Wrong(f"{answered} answers to {REQUESTS * len(asking)} requests")
     for server in servers:
         hosts.end(server)
-    return requests
+    return answered
+
+
+def all_closed(hosts, clients, network):
+    """Whether neither end of any connection has anything left to send."""
+    ends = [end for number in CLIENTS for address in network.client(number)
+            for end in (f"{address}:", f"{address}]:")]
+    told = [subprocess.run(
+        ["ip", "netns", "exec", name, "ss", "-Htn", "state", "connected", "exclude", "time-wait"],
+        stdout=subprocess.PIPE, check=True, text=True).stdout
+        for name in (hosts.server, *clients.names)]
+    return not any(end in "".join(told) for end in ends)
 
 
 # ---------------------------------------------------------------- the captures

@@ -34,7 +34,7 @@ NETWORKS = (
     ("double", "198.51.102.", "2001:db8:3::", "88a8:7,8100:9", 1492),
 )
 # What any one command may take on a busy machine, in seconds; on an idle one all take under one.
-PATIENCE = 120
+PATIENCE = 300
 # KiB of memory for packets before they reach a file.
 CAPTURE_BUFFER = "16384"
 

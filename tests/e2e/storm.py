@@ -27,7 +27,7 @@ NAMES = "abcde"
 # These run on a card of their process, the others are plain programs over UDP.
 ON_CARDS = "be"
 # What any one step may take on a busy machine, in seconds; on an idle one the slowest takes about three.
-PATIENCE = 120
+PATIENCE = 300
 LINES = 200
 
 

@@ -58,7 +58,7 @@ PROBE = 0x8000
 BURSTS = 40
 BURST = 32
 # What any one step may take on a busy machine, in seconds.
-PATIENCE = 120
+PATIENCE = 300
 CARD = """
 [card]
 name = "guests"

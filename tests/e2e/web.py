@@ -84,13 +84,13 @@ def loaded(hosts, path):
     return f"{requests:,} requests by {hosts.CONNECTIONS} connections in {times * hosts.SECONDS} s, no error"
 
 
-def start_asking(hosts, path, connections, seconds, client=None, address=None):
-    """wrk, from the client and of the server, or from another and of another address."""
+def start_asking(hosts, path, connections, seconds):
+    """wrk, from the client and of the server."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(4096, connections + 256),
                                                 resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-    return hosts.start(client or hosts.client, "wrk", "-t", "2", "-c", str(connections), "-d",
+    return hosts.start(hosts.client, "wrk", "-t", "2", "-c", str(connections), "-d",
                        f"{seconds}s", "--timeout", f"{lab.PATIENCE}s",
-                       f"http://{address or hosts.SERVER[0]}:{PORT}{path}",
+                       f"http://{hosts.SERVER[0]}:{PORT}{path}",
                        stdout=subprocess.PIPE, text=True)
 
 

@@ -45,8 +45,8 @@ from transfers import all_arrived, gigabits, transfer
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 NAME = "e2e-workloads"
 STREAM_PORT = 5301
-# Streams of a transfer.
-STREAMS = (1, 8, 64)
+# Streams of a transfer, and the amount of one of datagrams: fewer than a ring holds.
+STREAMS, UDP_AMOUNT = (1, 8, 64), ("-n", "16M")
 # Wire ports that take `interface` and `namespace`, in the order they are tried.
 WIRES = ("packet", "xdp")
 
@@ -168,7 +168,7 @@ def udp(hosts, wire):
     with hosts.card(wire):
         for streams in STREAMS:
             for reverse in (False, True):
-                told.append(f"{all_arrived(hosts, streams, reverse):,}")
+                told.append(f"{all_arrived(hosts, streams, reverse, amount=UDP_AMOUNT):,}")
     return f"{' '.join(told)} datagrams there and back by {STREAMS} streams"
 
 
@@ -210,7 +210,7 @@ TESTS = (
     ("file", whole_file, ()),
     ("nginx", web.nginx, ("nginx", "wrk")),
     ("apache", web.apache, ("apache2", "wrk", "curl")),
-    ("four-clients", clients.four_clients, ("iperf3", "nginx", "nstat", "tcpdump", "wrk")),
+    ("four-clients", clients.four_clients, ("curl", "iperf3", "nginx", "nstat", "ss", "tcpdump")),
     ("bonded", bonded.bonded, ("iperf3", "nstat")),
     ("looped", looped.looped, ()),
     ("wire-removed", faults.wire_removed, ("iperf3",)),
