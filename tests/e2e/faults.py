@@ -56,6 +56,7 @@ def server_stopped(hosts, wire):
     """nginx is stopped (SIGSTOP) under load, and continues."""
     with hosts.card(wire) as card:
         server = web.serve_nginx(hosts)
+        lab.wait_for(lambda: len(hosts.programs(server)) == 1 + web.WORKERS, "the server's workers")
         asking = web.start_asking(hosts, "/file", 100, 3)
         time.sleep(0.5)
         programs = hosts.programs(server)

@@ -13,6 +13,8 @@ import lab
 from check import Wrong
 
 PORT = 8080
+# Of nginx, besides the process that starts them.
+WORKERS = 2
 MODULES = pathlib.Path("/usr/lib/apache2/modules")
 # Answers with the requested size, after some work.
 SCRIPT = """<?php
@@ -36,7 +38,7 @@ def serve_nginx(hosts):
                         for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
     configuration = folder / "nginx.conf"
     configuration.write_text(
-        f"daemon off; worker_processes 2; pid {folder}/pid; worker_rlimit_nofile 8192;\n"
+        f"daemon off; worker_processes {WORKERS}; pid {folder}/pid; worker_rlimit_nofile 8192;\n"
         f"events {{ worker_connections 4096; }}\n"
         f"http {{ access_log off; keepalive_requests 1000000000; {temporary}\n"
         f"server {{ listen {PORT} reuseport; listen [::]:{PORT} reuseport; root {folder}; }} }}\n")
