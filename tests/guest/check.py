@@ -152,8 +152,10 @@ def nics(sections, packets):
          f"nics: {plan['method']}: {plan['method_reason']}")
     first, last = (ticks(sections[f"nics/work-{when}"][1]) for when in ("before", "after"))
     work = {core: last[core] - first[core] for core in first}
-    want(work[6] <= IDLE_TICKS, f"nics: core 6 was left out and worked {work}")
-    want(all(work[core] > 3 * IDLE_TICKS for core in ALL - reserved), f"nics: work {work}")
+    least = min(work[core] for core in ALL - reserved)
+    want(least > 3 * IDLE_TICKS, f"nics: work {work}")
+    # The longer it takes, the more timers an idle core has.
+    want(work[6] <= max(IDLE_TICKS, least / 4), f"nics: core 6 was left out and worked {work}")
     same(before, Snapshot(sections, "nics/after"), "nics restored")
     yield (f"five NICs       {total} packets sent and counted, {ledger['delivered']} delivered, "
            f"{ledger['dropped']} dropped; by target core "
@@ -174,8 +176,7 @@ def same_files(sections, name, clients=1):
     want(len(sums) == 3 * clients and len(set(sums)) == 1, f"{name}: {sums}")
 
 
-# What connections are told of at two wires of this rate, and how many there are. Of eight by their
-# hash, all are on one wire once in 128 runs; of sixteen, once in 32,768.
+# What connections are told of at two wires of this rate, and how many there are.
 LINK_BPS = 2e6
 CONNECTIONS = {"balance-rr": "one connection", "balance-xor": "sixteen"}
 
@@ -212,13 +213,13 @@ def bonded(sections, _packets):
             found = list(map(float, sections[f"{name}/speed"][1].split()))
             size, seconds, segments, again = (later - earlier for earlier, later in zip(found, found[4:]))
             share = size * 8 / seconds / LINK_BPS
-            speeds.append(f"{CONNECTIONS[mode]} {share:.2f} with {mode} ({size / segments:.0f} bytes a segment, {again / segments:.1%} sent twice)")
+            speeds.append(f"{CONNECTIONS[mode]} {share:.2f} with {mode} ({size / max(1, segments):.0f} bytes a segment, {again / max(1, segments):.1%} sent twice)")
         report = read_json(sections, f"{name}/held-report")
         want(report["ledger"]["balanced"] and report["buffers_missing"] == 0,
              f"{name}: {report['ledger']}")
         received = [wire["rx_bytes"] for wire in report["wires"]]
         if mode in CONNECTIONS:
-            want(min(received) > max(received) / 3, f"{name}: received by wire {received}")
+            want(min(received) > size / 4, f"{name}: received by wire {received}, of {size}")
         # Neither end has seen an error, though each wire was pulled in turn.
         for end in ("sender", "whole"):
             code, text = sections[f"{name}/{end}"]

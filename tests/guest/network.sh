@@ -49,14 +49,14 @@ there_and_back() { # ADDRESS [NUMBER COMMAND...]
     address=$1 number=${2:-0}
     shift $(($# < 2 ? 1 : 2))
     there=500$number back=510$number
-    $within timeout 180 nc -l -p $there < /tmp/quiet > /tmp/there.$number &
+    $within timeout 500 nc -l -p $there < /tmp/quiet > /tmp/there.$number &
     receiver=$!
     wait_for sh -c "$within netstat -ltn | grep :$there"
-    "$@" timeout 180 nc "$address" $there < /tmp/data
+    "$@" timeout 500 nc "$address" $there < /tmp/data
     wait $receiver
-    $within timeout 180 nc -l -p $back < /tmp/data &
+    $within timeout 500 nc -l -p $back < /tmp/data &
     wait_for sh -c "$within netstat -ltn | grep :$back"
-    "$@" timeout 180 nc "$address" $back < /tmp/quiet > /tmp/back.$number
+    "$@" timeout 500 nc "$address" $back < /tmp/quiet > /tmp/back.$number
     sha256sum /tmp/data /tmp/there.$number /tmp/back.$number
 }
 
@@ -83,6 +83,9 @@ sent_again() {
 
 speed() { # PORT...
     programs=
+    range=$(cat /proc/sys/net/ipv4/ip_local_port_range)
+    # From one port to a row of ports: by their hash, each wire has half of the connections.
+    [ $# = 1 ] || echo 40000 40000 > /proc/sys/net/ipv4/ip_local_port_range
     for port in "$@"; do
         $within nc -l -p $port < /tmp/quiet > /tmp/got.$port &
         programs="$programs $!"
@@ -97,16 +100,17 @@ speed() { # PORT...
     sleep 5
     end="$(cat /tmp/got.* | wc -c) $(cut -d ' ' -f 1 /proc/uptime) $(sent_again)"
     tell "bonded/$mode/speed" echo "$begin $end"
+    echo "$range" > /proc/sys/net/ipv4/ip_local_port_range
     finish $programs
     rm /tmp/got.*
 }
 
 under_pulls() {
     head -c 1048576 /tmp/data > /tmp/part
-    $within timeout 180 nc -l -p 5001 < /tmp/quiet > /tmp/got &
+    $within timeout 500 nc -l -p 5001 < /tmp/quiet > /tmp/got &
     receiver=$!
     wait_for sh -c "$within netstat -ltn | grep :5001"
-    timeout 180 nc 10.50.0.1 5001 < /tmp/part > /dev/null &
+    timeout 500 nc 10.50.0.1 5001 < /tmp/part > /dev/null &
     sender=$!
     # How much has come, by time.
     while [ -d /proc/$receiver ]; do
@@ -305,6 +309,13 @@ passed_clients() {
     done
 }
 
+# Asks for a neighbour once, however late the answer is: these questions are counted.
+patient_neighbours() { # COMMAND...
+    folder=net.ipv4.neigh.default
+    "$@" sysctl -qw $folder.retrans_time_ms=60000 $folder.base_reachable_time_ms=3600000 \
+        $folder.delay_first_probe_time=3600
+}
+
 # The ready card of five wires, on five NICs of virtio, and a sixth wire on a NIC of another kind. Its
 # host and the clients, one at each NIC, have networks of their own, and all clients are in one IP
 # network: who is where, the card must learn.
@@ -317,6 +328,7 @@ clients() {
         printf '[[wire]]\nport = "packet"\ninterface = "a5"\n'
     } > /tmp/clients.toml
     clients=
+    patient_neighbours $within
     for number in 0 1 2 3 4 5; do
         # Frames are to be counted alike at both ends, so none are merged.
         ethtool -K a$number gro off lro off
@@ -325,6 +337,7 @@ clients() {
         clients="$clients $apart"
         /iproute2/ip link set b$number netns $apart
         client="nsenter --net=/proc/$apart/ns/net"
+        patient_neighbours $client
         $client ip address add 10.0.5.1$number/24 dev b$number
         $client ip link set b$number up promisc on
     done 2> /tmp/errors

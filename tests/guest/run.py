@@ -38,7 +38,7 @@ def parse():
     parser.add_argument("--parts", nargs="+", choices=check.PARTS, default=list(check.PARTS),
                         help="the tests to run")
     parser.add_argument("--packets", type=int, default=2000, help="packets for each NIC")
-    parser.add_argument("--limit", type=float, default=240, metavar="SECONDS",
+    parser.add_argument("--limit", type=float, default=600, metavar="SECONDS",
                         help="the longest the guest may say nothing")
     return parser.parse_args()
 
