@@ -14,10 +14,13 @@ from typing import IO, Any, Union, cast
 
 from . import program
 from .control import Connection
-from .errors import CardEnded, PicnicError
+from .errors import CardEnded, ControlError, PicnicError
 from .schema import Report
 
-# Seconds until a started card serves its socket, and until a stopped card ends.
+# Seconds until a started card serves its socket: the first one with tasks measures the machine,
+# which takes minutes if it is busy.
+START_S = 600.0
+# Seconds until a stopped card ends.
 PATIENCE_S = 60.0
 # Seconds of a card that runs until it is stopped: the program's maximum.
 ENDLESS_S = 1e9
@@ -88,7 +91,7 @@ class Card:
         return self._started().process.pid
 
     def start(self) -> Card:
-        """Starts the card and waits until it serves its control socket.
+        """Starts the card and waits until it serves its control socket, or has ended well before.
 
         Raises `CardFileError`, or `CardEnded` if it cannot start.
         """
@@ -168,6 +171,7 @@ class _Run:
         if duration is not None:
             self.command += ["--duration", repr(duration)]
         self.socket = socket
+        self.is_in_virtual_time = card.world != "host"
         self.connection: Connection | None = None
         self.stdout: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
         self.stderr: IO[str] = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115
@@ -178,18 +182,21 @@ class _Run:
         self.ends = weakref.finalize(self, _end, self.process, self.folder)
 
     def connect(self) -> None:
-        give_up = time.monotonic() + PATIENCE_S
+        """Connects, unless a card of few packets has ended before this process had a core."""
+        give_up = time.monotonic() + START_S
         while self.connection is None:
             connection = None
             try:
                 connection = Connection(self.socket)
                 connection.check()
                 self.connection = connection
-            except OSError:
-                # Not yet up, or about to end with an error.
+            except (OSError, ControlError):
+                # Not yet up, or about to end.
                 if connection is not None:
                     connection.close()
-                if self.process.poll() is not None:
+                if self.process.poll() == 0:
+                    return
+                if self.process.returncode is not None:
                     raise self.failure() from None
                 if time.monotonic() > give_up:
                     raise
@@ -197,7 +204,9 @@ class _Run:
 
     def call(self, method: str, params: dict[str, object]) -> Any:
         if self.connection is None:
-            raise RuntimeError("a card in virtual time has no control socket, try: wait()")
+            if self.is_in_virtual_time:
+                raise RuntimeError("a card in virtual time has no control socket, try: wait()")
+            raise self.failure()
         try:
             return self.connection.call(method, params)
         except OSError as error:

@@ -10,8 +10,8 @@ from .errors import ControlError, ProgramError
 
 # The version of the protocol that this is a client of.
 PROTOCOL = 1
-# Seconds for an answer; a card answers within 10 s, or says that its core does not.
-PATIENCE_S = 30.0
+# Seconds for an answer: a card that has a core answers within 10 s, or says that its core does not.
+PATIENCE_S = 60.0
 
 
 class Connection:

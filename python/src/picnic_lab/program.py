@@ -40,7 +40,7 @@ def _check(path: str, _changed: int) -> None:
     expected = ".".join(str(number) for number in VERSION)
     try:
         done = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=30, check=False
+            [path, "--version"], capture_output=True, text=True, timeout=120, check=False
         )
         found = done.stdout.strip()
     except (OSError, subprocess.TimeoutExpired) as error:
