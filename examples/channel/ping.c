@@ -11,7 +11,7 @@ int main(int count, char **words)
         return 1;
     long bytes;
     while ((bytes = picnic_channel_receive(channel, message, sizeof message)) == -EAGAIN)
-        if (picnic_channel_wait(channel, PICNIC_MESSAGE, 10000) == -ETIMEDOUT)
+        if (picnic_channel_wait(channel, PICNIC_MESSAGE, 60000) == -ETIMEDOUT)
             return 1;
     if (bytes < 0)
         return 1;

@@ -8,7 +8,7 @@ pub fn ping(socket: &Path) -> Result<String, ChannelError> {
     let mut channel = Channel::open(socket, "echo")?;
     channel.send(b"hello, card")?;
     let mut message = [0; 64];
-    let bytes = channel.receive_within(&mut message, Some(Duration::from_secs(10)))?;
+    let bytes = channel.receive_within(&mut message, Some(Duration::from_secs(60)))?;
     Ok(String::from_utf8_lossy(&message[..bytes]).into_owned())
 }
 
