@@ -57,8 +57,9 @@ SlurmUser=root
 SlurmdUser=root
 AuthType=auth/munge
 CredType=cred/munge
-# Lifetime of credentials, and with it the wait of a task until it runs again.
-AuthInfo=socket={folder}/munge.socket,cred_expire=5
+# Lifetime of credentials, and with it the wait of a task until it runs again. On a busy machine a job
+# starts seconds after its credential was made.
+AuthInfo=socket={folder}/munge.socket,cred_expire=30
 # On a busy machine an answer takes its time. Later ones are taken for lost, and jobs run again.
 MessageTimeout=60
 # Jobs are asked about long after their ends.

@@ -156,12 +156,18 @@ class Browser:
 
 
 def ask(address, path="/live.json", host=None, fields=""):
-    """Status and body of an answer."""
-    with socket.create_connection(address, timeout=PATIENCE_S) as stream:
-        host = host or f"{address[0]}:{address[1]}"
-        stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n".encode())
-        answer = b"".join(iter(lambda: stream.recv(65536), b""))
-    head, body = answer.split(b"\r\n\r\n", 1)
+    """Status and body of an answer. A connection whose time passed before it was used is made again."""
+    host = host or f"{address[0]}:{address[1]}"
+
+    def answer():
+        try:
+            with socket.create_connection(address, timeout=PATIENCE_S) as stream:
+                stream.sendall(f"GET {path} HTTP/1.1\r\nHost: {host}\r\n{fields}\r\n".encode())
+                return b"".join(iter(lambda: stream.recv(65536), b""))
+        except ConnectionError:
+            return None
+
+    head, body = wait(f"no answer to {path}", answer).split(b"\r\n\r\n", 1)
     return int(head.split()[1]), body
 
 
@@ -205,7 +211,8 @@ def views(browser, address, keep):
             browser.call("Emulation.setEmulatedMedia",
                          features=[{"name": "prefers-color-scheme", "value": scheme}])
             browser.call("Page.navigate", url=f"http://{address[0]}:{address[1]}/")
-            enough = "typeof samples === 'object' && samples.length > 5"
+            # A core that is kept from its work tells of no tasks.
+            enough = "typeof samples === 'object' && samples.length > 5 && samples.some((one) => one.tasks)"
             wait("the page has no samples", lambda: browser.value(enough))
             found = browser.value(LOOK)
             yield from problems(f"{view}, {scheme}", found)
@@ -231,7 +238,8 @@ def main():
         return 77
     if args.keep:
         args.keep.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="picnic-live-") as folder:
+    # Parts of the browser may end after it, and write to their files until then.
+    with tempfile.TemporaryDirectory(prefix="picnic-live-", ignore_cleanup_errors=True) as folder:
         (pathlib.Path(folder) / "card.toml").write_text(CARD)
         # Under the built-in costs: those of a busy machine may refuse the task, and are not to be kept.
         os.environ["XDG_CACHE_HOME"] = "/dev/null"

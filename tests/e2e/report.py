@@ -245,7 +245,8 @@ def main():
     if not program.exists():
         print(f"{program} is not there: cargo build")
         return 77
-    with tempfile.TemporaryDirectory(prefix="picnic-report-") as temporary:
+    # Parts of the browser may end after it, and write to their files until then.
+    with tempfile.TemporaryDirectory(prefix="picnic-report-", ignore_cleanup_errors=True) as temporary:
         try:
             found, wrong = checked(args, program, browser, temporary)
         except OSError as error:
