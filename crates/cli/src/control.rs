@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Longest wait for a card's answer, which may itself wait for the borrowed core.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Selects a running card.
 #[derive(Clone, Debug, Args)]

@@ -29,8 +29,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The longest time for an interface to come up, and for a server to listen.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time for an interface to come up, and for a server to listen, on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Time between two checks.
 const LOOK: Duration = Duration::from_millis(5);
 

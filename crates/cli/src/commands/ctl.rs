@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use text::text_of;
 
 /// Longest wait for a card to stop.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

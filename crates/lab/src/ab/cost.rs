@@ -47,7 +47,8 @@ pub(super) fn measure(
                 way.p99.extend(latency.p99.map(|ns| ns as f64));
                 let busy_s = window.report.borrowed_core.busy_fraction * window.report.duration_s;
                 let packets: u64 = window.report.wires.iter().map(|wire| wire.rx_packets).sum();
-                way.per_packet.push(busy_s * 1e9 / packets as f64);
+                // A core without time may have received none.
+                way.per_packet.extend((packets != 0).then(|| busy_s * 1e9 / packets as f64));
             }
         }
     }
