@@ -82,7 +82,8 @@ struct Line {
     controller: Controller,
     /// Commands without a waiting client.
     abandoned: usize,
-    /// Longest wait while there are some.
+    /// Whether the core was silent for longer than `again`, which is then the longest wait.
+    is_silent: bool,
     again: Duration,
     /// Whether the last command is half of a swap whose other half failed: it is undone
     /// before the next command.
@@ -419,7 +420,8 @@ impl Methods {
 
 impl Line {
     fn new(controller: Controller) -> Line {
-        Line { controller, abandoned: 0, again: SCRAPE_PATIENCE, is_half_done: false }
+        let (is_silent, is_half_done) = (false, false);
+        Line { controller, abandoned: 0, is_silent, again: SCRAPE_PATIENCE, is_half_done }
     }
 
     /// One half of a swap. If its answer comes too late, the other half is not made, so this one is
@@ -436,12 +438,18 @@ impl Line {
         self.obey(command, patience, false)
     }
 
+    /// A core that was silent for long is not waited for as long again: other clients need service,
+    /// for example to stop the card.
+    fn limited(&self, patience: Duration) -> Duration {
+        if self.is_silent { patience.min(self.again) } else { patience }
+    }
+
     /// Undoes half of a swap that was answered too late; false if it is not answered yet.
     fn undo_half(&mut self, give_up: Instant) -> bool {
         while self.is_half_done {
             match self.controller.answer() {
                 Some(Answer { done, replaced }) => {
-                    self.abandoned -= 1;
+                    (self.abandoned, self.is_silent) = (self.abandoned - 1, false);
                     self.is_half_done = self.abandoned != 0;
                     if done && !self.is_half_done && self.controller.send(replaced).is_ok() {
                         self.abandoned = 1;
@@ -460,31 +468,37 @@ impl Line {
         patience: Duration,
         is_half: bool,
     ) -> Result<Answer, RpcError> {
-        // A core that missed the last deadline is not waited for as long again: other clients need
-        // service, for example to stop the card.
-        let patience = if self.abandoned != 0 { patience.min(self.again) } else { patience };
-        let give_up = Instant::now() + patience;
-        let silent = || {
+        let silent = |patience: Duration| {
             let seconds = patience.as_secs_f64();
             let message = format!("the borrowed core has not answered for {seconds} s");
             RpcError::new(NO_ANSWER, message)
         };
-        if !self.undo_half(give_up) {
-            return Err(silent());
+        let limited = self.limited(patience);
+        if !self.undo_half(Instant::now() + limited) {
+            return Err(silent(limited));
         }
         // Late answers are collected before, so that commands never run out.
         while self.abandoned != 0 && self.controller.answer().is_some() {
-            self.abandoned -= 1;
+            (self.abandoned, self.is_silent) = (self.abandoned - 1, false);
         }
+        let patience = self.limited(patience);
+        let give_up = Instant::now() + patience;
+        let silent = || silent(patience);
         if self.controller.send(command).is_err() {
             return Err(silent());
         }
         loop {
             match self.controller.answer() {
-                Some(_) if self.abandoned != 0 => self.abandoned -= 1,
-                Some(answer) => return Ok(answer),
+                Some(_) if self.abandoned != 0 => {
+                    (self.abandoned, self.is_silent) = (self.abandoned - 1, false);
+                }
+                Some(answer) => {
+                    self.is_silent = false;
+                    return Ok(answer);
+                }
                 None if Instant::now() >= give_up => {
                     self.abandoned += 1;
+                    self.is_silent |= patience > self.again;
                     self.is_half_done = is_half;
                     return Err(silent());
                 }

@@ -24,9 +24,9 @@ use std::time::Duration;
 
 /// The longest sleep of a target core, in case a doorbell is missed.
 const TARGET_SLEEP: Duration = Duration::from_millis(100);
-/// How long a stopping card waits for wires to send: a working one has room again in a few
-/// milliseconds, a broken one must not delay the stop.
-const LEAVING_NS: u64 = 200_000_000;
+/// How long a stopping card waits for wires to send: a working one has room again once the kernel's
+/// thread has a core, a broken one must not delay the stop for long.
+const LEAVING_NS: u64 = 1_000_000_000;
 
 /// Interval for reading ring depths and comparing clocks, in nanoseconds.
 const GAUGES_NS: u64 = 1_000_000;

@@ -9,8 +9,9 @@
 use picnic_plugin::guard::{self, LOOK, PATIENCE};
 use std::time::{Duration, Instant};
 
-/// Longest turn of a stopping borrowed core, unless it is in an object.
-const LONGEST_TURN: Duration = Duration::from_secs(5);
+/// Longest turn of a stopping borrowed core, unless it is in an object. The last turn closes the
+/// wires, and may have to wait for the kernel's locks on a busy machine; clients wait for longer.
+const LONGEST_TURN: Duration = Duration::from_secs(20);
 
 /// Observes a borrowed core from another thread.
 #[derive(Debug)]

@@ -27,10 +27,9 @@ use picnic_machine::topology::Placement;
 use picnic_machine::undo::{Journal, Machine};
 use picnic_machine::veth;
 use picnic_machine::xdp;
-use picnic_ports::interface::{lock, within};
+use picnic_ports::interface::{WireLock, lock, within};
 use std::error::Error;
 use std::io;
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 
 /// Purpose in this engine's journals.
@@ -50,7 +49,7 @@ pub(crate) struct Attached {
     pub(crate) view: View,
     /// Notes for the user about the wires' interrupts.
     pub(crate) notes: Vec<String>,
-    _locks: Vec<UnixDatagram>,
+    _locks: Vec<WireLock>,
     /// The programs that the card started with, some of which stay; the last are the programs of
     /// the current chain.
     pub(crate) objects: Vec<Object>,

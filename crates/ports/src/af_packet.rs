@@ -39,7 +39,7 @@
 //! Source: packet(7), Documentation/networking/packet_mmap.rst.
 
 use crate::interface::{
-    CHECK_NS, down, drop_oldest, lock, long_super_frames, no_namespace, shorten,
+    CHECK_NS, WireLock, down, drop_oldest, lock, long_super_frames, no_namespace, shorten,
 };
 use crate::sys::link::{InterfaceHandle, LinkState};
 use crate::sys::namespace;
@@ -56,7 +56,6 @@ use picnic_core::registry::{BuildContext, Component};
 use picnic_core::time::Time;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
 
 mod config;
 mod long;
@@ -107,7 +106,7 @@ pub struct PacketPort {
     socket: Socket,
     long: LongPackets,
     /// Bound to a name in the interface's namespace, which no second card can bind.
-    _lock: UnixDatagram,
+    _lock: WireLock,
     interface: String,
     name: Name,
     namespace: Option<String>,

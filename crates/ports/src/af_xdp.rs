@@ -59,7 +59,7 @@ mod tests;
 pub use config::{Checksums, CopyMode, Mode, Queues, XdpConfig};
 pub use handed::SharedSocketMap;
 
-use crate::interface::{down, drop_oldest, lock, long_super_frames, no_namespace};
+use crate::interface::{WireLock, down, drop_oldest, lock, long_super_frames, no_namespace};
 use crate::sys::link::{InterfaceHandle, LinkState};
 use crate::sys::namespace;
 use crate::sys::packet::{Name, Socket};
@@ -81,14 +81,13 @@ use picnic_core::time::Time;
 use refusal::{refuse, refused};
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixDatagram;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Pause after a failed attempt to reopen the interface.
 const RETRY_NS: u64 = 1_000_000_000;
 /// At the end: number and length of the waits for the kernel to send, which it may leave to a
-/// thread that runs late on a busy machine. A card that stops is given up after five seconds.
+/// thread that runs late on a busy machine.
 const PATIENCE: (u32, Duration) = (1000, Duration::from_millis(1));
 /// A packet is at least an Ethernet header.
 const SHORTEST: u32 = 14;
@@ -177,7 +176,7 @@ pub struct XdpPort {
     /// For queries about the interface, and for its promiscuous mode, which ends with it.
     control: Socket,
     /// Bound to a name in the interface's namespace, which no second card can bind.
-    _lock: UnixDatagram,
+    _lock: WireLock,
     /// Length of the interface's longest super-frame, in bytes, when it was opened.
     super_frames: u32,
     /// Both exist once the card has its pool.

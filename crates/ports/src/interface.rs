@@ -13,6 +13,7 @@ use rustix::net::netdevice;
 use rustix::net::netdevice::name_to_index;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io;
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -21,8 +22,10 @@ use std::time::Duration;
 /// Interval for checking the interface and the kernel's loss counters.
 pub(crate) const CHECK_NS: u64 = 20_000_000;
 
-/// Attempts to reserve an interface that another card has, and the pause between them.
+/// Attempts to reserve an interface, and the pause between them: a second while its card may be
+/// running, and ten seconds once that has ended, as its child may have no core for seconds.
 const LOCK_ATTEMPTS: u32 = 200;
+const CHILD_ATTEMPTS: u32 = 2000;
 const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Drops the oldest packet, which cannot be sent.
@@ -136,41 +139,71 @@ fn own_name(interface: &str) -> io::Result<String> {
     Ok(netdevice::index_to_name(&socket, index)?)
 }
 
+/// An interface that is reserved for a card, until it is dropped.
+#[derive(Debug)]
+pub struct WireLock(UnixDatagram);
+
+impl Drop for WireLock {
+    fn drop(&mut self) {
+        // A child that was just being started has the address, too, until it has become another
+        // program. Others can tell, because the socket is shut down for both.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
 /// Reserves the interface for this card, by its name or an alternative name in the calling thread's
 /// namespace, until the result is dropped.
 ///
 /// # Errors
 /// `AddrInUse`: another card has it.
-pub fn lock(interface: &str) -> io::Result<UnixDatagram> {
+pub fn lock(interface: &str) -> io::Result<WireLock> {
     let name = own_name(interface).unwrap_or_else(|_| interface.into());
     let address = SocketAddr::from_abstract_name(format!("picnic/wire/{name}"))?;
     bind(&address, || std::thread::sleep(LOCK_PAUSE))
 }
 
-/// Binds an address, after a pause if another socket has it.
-fn bind(address: &SocketAddr, mut pause: impl FnMut()) -> io::Result<UnixDatagram> {
-    let mut attempts = 1..LOCK_ATTEMPTS;
+/// Binds an address, after a pause if another socket has it: of a card, or of its child.
+fn bind(address: &SocketAddr, mut pause: impl FnMut()) -> io::Result<WireLock> {
+    let mut attempts = 1;
     loop {
-        match UnixDatagram::bind_addr(address) {
-            // A card that has ended may have left it to a child that was just being started, until
-            // that has become another program, which takes a busy machine a while.
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && attempts.next().is_some() => {
-                pause();
-            }
-            result => return result,
+        let error = match UnixDatagram::bind_addr(address) {
+            Ok(socket) => return Ok(WireLock(socket)),
+            Err(error) => error,
+        };
+        // The child of a killed card has a socket that was not shut down.
+        let most = if has_ended(address) { CHILD_ATTEMPTS } else { LOCK_ATTEMPTS };
+        if error.kind() != io::ErrorKind::AddrInUse || attempts >= most {
+            return Err(error);
         }
+        attempts += 1;
+        pause();
     }
+}
+
+/// Whether the card that had this address has dropped its lock.
+fn has_ended(address: &SocketAddr) -> bool {
+    let ask = || {
+        let socket = UnixDatagram::unbound()?;
+        // The card reads nothing: its socket may be full.
+        socket.set_nonblocking(true)?;
+        socket.send_to_addr(&[], address)
+    };
+    ask().is_err_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn address(name: &str) -> SocketAddr {
+        let name = format!("picnic/{name}-{}", std::process::id());
+        SocketAddr::from_abstract_name(name).unwrap()
+    }
+
     #[test]
     fn an_address_is_asked_for_until_it_is_free() {
-        let name = format!("picnic/held-{}", std::process::id());
-        let address = SocketAddr::from_abstract_name(name).unwrap();
-        let mut held = Some(UnixDatagram::bind_addr(&address).unwrap());
+        let address = address("held");
+        let mut held = Some(bind(&address, || {}).unwrap());
         let mut pauses = 0;
         let error = bind(&address, || pauses += 1).unwrap_err();
         assert_eq!((error.kind(), pauses), (io::ErrorKind::AddrInUse, LOCK_ATTEMPTS - 1));
@@ -180,5 +213,24 @@ mod tests {
             std::thread::sleep(20 * LOCK_PAUSE);
         };
         bind(&address, free).expect("free after a while");
+    }
+
+    /// As after a fork: two descriptors of one socket.
+    #[test]
+    fn children_of_ended_cards_are_waited_for() {
+        let address = address("child");
+        let held = bind(&address, || {}).unwrap();
+        let mut child = Some(held.0.try_clone().unwrap());
+        assert!(!has_ended(&address), "the card still has it");
+        drop(held);
+        assert!(has_ended(&address));
+        let mut pauses = 0;
+        let starts = || {
+            pauses += 1;
+            if pauses == CHILD_ATTEMPTS - 1 {
+                child = None;
+            }
+        };
+        bind(&address, starts).expect("free once the child is another program");
     }
 }

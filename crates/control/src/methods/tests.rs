@@ -21,7 +21,7 @@ use picnic_engine::swap::{self, Mailbox};
 use picnic_engine::view::FunctionView;
 use picnic_forms::KernelForm;
 use picnic_machine::error::MachineError;
-use picnic_testing::PATIENCE;
+use picnic_testing::{PATIENCE, wait_until};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::JoinHandle;
@@ -626,6 +626,31 @@ fn late_answers_are_discarded() {
         (methods.line.abandoned, all(&heard)),
         (0, ["pause 3", "pause 4", "pause 5"].map(String::from).into())
     );
+    assert_eq!(pause_of(methods.command(Command::TxPause(6))), 6);
+    core.ended();
+}
+
+/// A command after a scrape that was given up has its whole time; only after a command that had it
+/// does the next one get less.
+#[test]
+fn only_long_silence_shortens_the_next_wait() {
+    let (mut methods, mut mailbox) = methods();
+    methods.line.again = Duration::ZERO;
+    assert!(methods.command_within(Command::TxPause(1), Duration::ZERO).is_err());
+    let waiting = mailbox.next_command().unwrap();
+    let core = Core::new((mailbox, Some(waiting)), |(mailbox, waiting)| {
+        let Some(command) = mailbox.next_command() else { return };
+        for replaced in waiting.take().into_iter().chain([command]) {
+            mailbox.answer(Answer { done: true, replaced });
+        }
+    });
+    assert_eq!(pause_of(methods.command(Command::TxPause(2))), 2);
+    let (mailbox, _) = core.ended();
+    assert!(methods.command_within(Command::TxPause(3), Duration::from_millis(1)).is_err());
+    let Err(error) = methods.command(Command::TxPause(4)) else { panic!("no answer") };
+    assert_eq!(error.message, "the borrowed core has not answered for 0 s");
+    let (core, _heard) = answering(mailbox, 2);
+    wait_until("it has answered", || methods.command(Command::TxPause(5)).is_ok());
     assert_eq!(pause_of(methods.command(Command::TxPause(6))), 6);
     core.ended();
 }
