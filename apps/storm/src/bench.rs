@@ -6,8 +6,10 @@
 //!
 //! After the run, the orders of all members are compared: a difference is an error.
 
+use crate::member::Member;
 use crate::node::{Node, NodeError};
 use crate::settings::Settings;
+use picnic_ports::datagrams::Datagrams;
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use std::io;
@@ -198,23 +200,22 @@ pub fn run(load: &Load) -> Result<Outcome, BenchError> {
 }
 
 fn group(load: &Load) -> Result<Vec<Node>, BenchError> {
-    let loopback: SocketAddr = ([127, 0, 0, 1], 0).into();
-    // Free ports: those of sockets that stay open until all ports are known.
-    let sockets: io::Result<Vec<_>> =
-        (0..load.members).map(|_| std::net::UdpSocket::bind(loopback)).collect();
-    let addresses: Vec<_> =
-        sockets?.iter().map(std::net::UdpSocket::local_addr).collect::<io::Result<_>>()?;
+    let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+    let settings = Settings {
+        members: (0..load.members).map(|member| member.to_string()).collect(),
+        ..Settings::default()
+    };
+    // The members keep these sockets, so no other process can take their ports.
+    let open = |_| Datagrams::bind(loopback, settings.packet_bytes.into());
+    let sockets = (0..load.members).map(open).collect::<io::Result<Vec<_>>>()?;
+    let addresses = sockets.iter().map(Datagrams::address).collect::<io::Result<Vec<_>>>()?;
     let start = Instant::now();
-    let node = |me: usize| {
-        let settings = Settings {
-            members: (0..load.members).map(|member| member.to_string()).collect(),
-            me: me as u8,
-            ..Settings::default()
-        };
-        let node = Node::new(settings, &addresses)?;
+    let node = |(me, socket)| {
+        let member = Member::new(Settings { me, ..settings.clone() });
+        let node = Node::of(member.map_err(NodeError::Settings)?, socket, &addresses);
         Ok(node.losing(load.loss, load.seed).counting_from(start))
     };
-    (0..load.members).map(node).collect()
+    (0..).zip(sockets).map(node).collect()
 }
 
 /// One member's run.

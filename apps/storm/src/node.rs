@@ -49,24 +49,26 @@ impl Node {
     /// # Errors
     /// Settings that are not allowed, or no socket.
     pub fn new(settings: Settings, addresses: &[SocketAddr]) -> Result<Self, NodeError> {
-        let longest = settings.packet_bytes.into();
-        let me = usize::from(settings.me);
-        let random = u64::from(settings.me);
+        let (own, longest) = (addresses[usize::from(settings.me)], settings.packet_bytes.into());
         let member = Member::new(settings).map_err(NodeError::Settings)?;
-        let bind = |address| Datagrams::bind(address, longest);
-        let mut socket =
-            bind(addresses[me]).map_err(|error| NodeError::Socket(addresses[me], error))?;
+        let socket =
+            Datagrams::bind(own, longest).map_err(|error| NodeError::Socket(own, error))?;
+        Ok(Node::of(member, socket, addresses))
+    }
+
+    /// A node for this member, whose socket is open.
+    pub(crate) fn of(member: Member, mut socket: Datagrams, addresses: &[SocketAddr]) -> Self {
         socket.peers(addresses);
-        Ok(Node {
+        Node {
+            random: member.settings().me.into(),
             member,
             socket,
             start: Instant::now(),
             loss: 0,
-            random,
             waits: 0,
             datagrams: 0,
             bytes: 0,
-        })
+        }
     }
 
     /// Discards this fraction of the datagrams that arrive, chosen by `seed`: for experiments.
