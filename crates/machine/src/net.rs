@@ -37,8 +37,8 @@ use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The longest time for an interface to come up.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time for an interface to come up, of which the kernel tells late on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two checks.
 const LOOK: Duration = Duration::from_millis(5);
 /// Prefix of the purpose of a network's journal.
@@ -188,10 +188,12 @@ fn make(
     journal: &Journal,
     stop: &AtomicBool,
 ) -> Result<Vec<Interface>, MachineError> {
+    let check = || match stop.load(Ordering::Acquire) {
+        true => Err(MachineError::Refused("interrupted; everything is removed".into())),
+        false => Ok(()),
+    };
     for command in network.commands() {
-        if stop.load(Ordering::Acquire) {
-            return Err(MachineError::Refused("interrupted; everything is removed".into()));
-        }
+        check()?;
         let words: Vec<_> = command.iter().map(String::as_str).collect();
         journal.run(&words).map_err(|error| MachineError::Refused(error.to_string()))?;
     }
@@ -200,10 +202,14 @@ fn make(
     loop {
         match as_wanted(machine, network) {
             Some(interfaces) => return Ok(interfaces),
-            None if start.elapsed() < PATIENCE => std::thread::sleep(LOOK),
+            None if start.elapsed() < PATIENCE => {
+                check()?;
+                std::thread::sleep(LOOK);
+            }
             None => {
-                let message = "the interfaces were not up within 10 s";
-                return Err(MachineError::Refused(message.into()));
+                let seconds = PATIENCE.as_secs();
+                let message = format!("the interfaces were not up within {seconds} s");
+                return Err(MachineError::Refused(message));
             }
         }
     }

@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 /// Counts of migrations of threads and of their wake-ups by other cores.
 const MOVE_KEYS: [&str; 2] = ["nr_migrations", "nr_wakeups_remote"];
 
+/// How long the processes of an ended program may take to end.
+const LAST: Duration = Duration::from_secs(1);
+
 /// Waits for a line, and becomes the program; ends without one.
 const GATE: &str = r#"read -r _ && exec "$@" </dev/null"#;
 
@@ -262,7 +265,7 @@ impl Drop for Program {
             let _ = kill_process(child, Signal::KILL);
         }
         let start = Instant::now();
-        while self.ended().is_none() && start.elapsed() < PATIENCE / 10 {
+        while self.ended().is_none() && start.elapsed() < LAST {
             std::thread::sleep(LOOK);
         }
         let _ = self.child.kill();
