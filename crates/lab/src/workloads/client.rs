@@ -435,8 +435,9 @@ mod tests {
         let found = ask_until(|| asked(address, impatient), |found| found.timeouts > 200);
         assert_eq!(found.client_full, 0, "{found:?}");
         let keys = "requests_per_second = 300\nconnections = 50\npatience_ms = 60000";
-        let found = ask_until(|| asked(address, keys), |found| found.unfinished == 50);
-        assert!((250..=300).contains(&found.offered), "{found:?}");
+        let are_most = |found: &ClientResult| found.unfinished == 50 && found.offered >= 250;
+        let found = ask_until(|| asked(address, keys), are_most);
+        assert!(found.offered <= 300, "{found:?}");
         assert_eq!(found.answered, 0);
         // It reports being full itself; or late, if it had no time at the end.
         let others = found.offered - 50;

@@ -6,7 +6,7 @@ use picnic_lab::experiment::{Effort, LabError, World};
 use picnic_lab::outcome::Outcome;
 use picnic_lab::runner;
 use picnic_papers::nicos_firewall::{NicosFirewall, Settings};
-use picnic_testing::skip;
+use picnic_testing::{machine, skip};
 
 fn run(settings: Settings) -> Outcome {
     let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
@@ -81,6 +81,7 @@ fn real_rules_have_the_same_effect_on_card_and_driver() {
         milliseconds: Some(200),
         ..Settings::default()
     };
+    let _machine = machine();
     let experiment = NicosFirewall::build(settings, &BuildContext::default()).unwrap();
     let outcome = runner::outcome("nicos-firewall", &*experiment, Effort::Quick, &mut |_, _| {});
     let outcome = match outcome {
