@@ -116,7 +116,8 @@ enum Way {
 const MAC: &str = "02:00:00:00:88:01";
 const ADDRESSES: [&str; 4] = ["10.88.0.1/24", "10.88.0.9/24", "fd88::1/64", "fd88::9/64"];
 
-/// The card that filters, before the server's sockets.
+/// The card that filters, before the server's sockets. Its target ring holds all frames: a target core
+/// that is taken away for a while loses none.
 fn card(way: Way, server: &Server, file: &Path, unreadable: &str) -> String {
     let place = match way {
         Way::Poll(place) => place,
@@ -136,13 +137,15 @@ fn card(way: Way, server: &Server, file: &Path, unreadable: &str) -> String {
     let rest = match way {
         Way::Poll(_) => format!(
             "[[wire]]\nport = \"pcap\"\npath = \"{}\"\n[host]\nattachment = \"tap\"\nqueues = 1\n\
+             ring_size = 4096\n\
              name = \"h0\"\nnamespace = \"{netns}\"\nmac = \"{MAC}\"\naddresses = {ADDRESSES:?}\n",
             file.display(),
         ),
         Way::Kernel(handover) => format!(
             "[card]\nengine = \"kernel\"\n\
              [[wire]]\nport = \"xdp\"\ninterface = \"k0\"\nnamespace = \"{netns}\"\n\
-             [host]\nattachment = \"stack\"\nhandover = \"{handover}\"\nqueues = 1\n",
+             [host]\nattachment = \"stack\"\nhandover = \"{handover}\"\nqueues = 1\n\
+             ring_size = 4096\n",
         ),
     };
     rest + &filters.concat()

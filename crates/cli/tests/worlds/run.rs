@@ -238,7 +238,7 @@ fn terminals_get_a_temporary_live_table() {
         return skip("live table on a terminal", "`script` of util-linux is not installed");
     }
     let _machine = machine();
-    let command = format!("{PICNIC} run --duration 0.9 --interval 0.2");
+    let command = format!("{PICNIC} run --duration 3 --interval 0.2");
     let output =
         Command::new("script").args(["-qec", &command, "/dev/null"]).stdin(Stdio::null()).output();
     let output = output.unwrap();
