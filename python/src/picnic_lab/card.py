@@ -14,7 +14,7 @@ from typing import IO, Any, Union, cast
 
 from . import program
 from .control import Connection
-from .errors import CardEnded, ControlError, PicnicError
+from .errors import CardEnded, PicnicError
 from .schema import Report
 
 # Seconds until a started card serves its socket: the first one with tasks measures the machine,
@@ -190,7 +190,7 @@ class _Run:
                 connection = Connection(self.socket)
                 connection.check()
                 self.connection = connection
-            except (OSError, ControlError):
+            except OSError:
                 # Not yet up, or about to end.
                 if connection is not None:
                     connection.close()
