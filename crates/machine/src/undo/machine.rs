@@ -17,8 +17,8 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Seconds that a killed process may take to end.
-const PATIENCE_S: i64 = 5;
+/// Seconds that a killed process may take to end, on a machine whose cores have no time for it.
+const PATIENCE_S: i64 = 60;
 
 /// A machine's files and its kernel.
 #[derive(Clone, Debug)]
