@@ -132,7 +132,9 @@ class Lab:
                 self.run(namespace, "ip", "address", "add", f"{ipv4}{number}/24", "dev", name)
                 self.run(namespace, "ip", "address", "add", f"{ipv6}{number}/64", "dev", name,
                          "nodad")
-                self.run(namespace, "ip", "link", "set", name, "mtu", str(size), "up")
+                # The queue holds all datagrams of a transfer: its first, of which one is sent, may be behind.
+                self.run(namespace, "ip", "link", "set", name, "txqueuelen", "10000", "mtu", str(size),
+                         "up")
         self.offloads("off")
 
     def has_interface(self, namespace, name):
