@@ -11,8 +11,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Attempts to remove a control group whose last member is just ending, with pauses.
-const TRIES: u32 = 100;
+/// Attempts to remove a control group whose last member is just ending, with pauses: half a minute, as
+/// it needs a core to end; in tests, a second.
+pub(super) const TRIES: u32 = if cfg!(test) { 100 } else { 3000 };
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A change about to be made, with everything needed to restore it.

@@ -1,5 +1,6 @@
 //! Journals: their content after a kill, their owners, and who may write them.
 
+use super::change::TRIES;
 use super::fixture::{Fixture, put};
 use super::*;
 use picnic_testing::let_pass;
@@ -366,7 +367,7 @@ fn restoring_waits_for_running_commands() {
 
 #[test]
 fn busy_groups_are_retried_a_limited_time() {
-    for (busy, is_removed) in [(1, true), (99, true), (100, false)] {
+    for (busy, is_removed) in [(1, true), (TRIES - 1, true), (TRIES, false)] {
         let fixture = Fixture::new();
         let path = fixture.machine.sysfs.join("fs/cgroup/picnic");
         fs::create_dir_all(&path).unwrap();
