@@ -165,11 +165,12 @@ def tcp(hosts, wire):
 def udp(hosts, wire):
     """iperf3, UDP, both ways, 1 to 64 streams: none lost, none out of order."""
     told = []
-    with hosts.card(wire):
-        for streams in STREAMS:
-            for reverse in (False, True):
-                told.append(f"{all_arrived(hosts, streams, reverse, amount=UDP_AMOUNT):,}")
-    return f"{' '.join(told)} datagrams there and back by {STREAMS} streams"
+    for reverse in (False, True):
+        # A TAP moves a flow to another of its queues once nothing of the flow has come to it for three
+        # seconds: on the way back there is only one.
+        with hosts.card(wire, queues=1 if reverse else 2):
+            told += [f"{all_arrived(hosts, streams, reverse, amount=UDP_AMOUNT):,}" for streams in STREAMS]
+    return f"{' '.join(told)} datagrams there and then back by {STREAMS} streams"
 
 
 # ---------------------------------------------------------------- a file
