@@ -235,6 +235,7 @@ impl Store {
         self.edge = self.edge.min(position);
         self.high = self.edge;
         self.read = self.read.min(self.edge);
+        self.base = self.base.min(self.edge);
     }
 
     /// Forgets messages before `position`, which is the start of a message or the edge. False,
@@ -400,6 +401,11 @@ mod tests {
         let stamps = std::iter::from_fn(|| store.take().map(|m| (m.position, m.timestamp)));
         assert_eq!(stamps.collect::<Vec<_>>(), [(4, 101), (6, 102), (8, 103)]);
         assert!(store.keep_from(9), "the edge");
+        // What it cuts off may have been released.
+        store.truncate(2);
+        assert_eq!((store.base(), store.read(), store.edge(), store.high()), (2, 2, 2, 2));
+        assert_eq!(store.insert(2, 200, &[7]), Inserted::Advanced);
+        assert_eq!(store.take().map(|message| message.payload), Some(&[7][..]));
     }
 
     #[test]
