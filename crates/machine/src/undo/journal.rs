@@ -23,8 +23,8 @@ const VERSION: u32 = 1;
 const SUFFIX: &str = ".journal";
 /// The longest file that is read, in bytes: some hundred thousand threads.
 pub(super) const LONGEST: u64 = 64 << 20;
-/// The longest wait for a command of a killed process, on a machine whose cores have no time for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// The longest wait for a command of a killed process.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A journal that cannot be read, and why.
 type Unreadable = (PathBuf, io::Error);
