@@ -125,6 +125,9 @@ def check(nodes):
 
 
 def inside(folder):
+    # Other cards' processes cannot be seen from here, so that their journals look left behind.
+    os.environ["PICNIC_STATE_DIR"] = str(folder / "state")
+    os.environ["PICNIC_RUNTIME_DIR"] = str(folder / "run")
     try:
         lossy = build()
         nodes = {name: Node(name, folder, f"{name}.log") for name in NAMES}

@@ -134,8 +134,10 @@ def main():
 
 
 def inside(folder, names):
-    # Other cards of this machine have other sockets.
+    # Other cards of this machine have other sockets and journals: from here, their processes cannot be
+    # seen, so that their journals look left behind.
     os.environ["PICNIC_RUNTIME_DIR"] = str(folder / "run")
+    os.environ["PICNIC_STATE_DIR"] = str(folder / "state")
     image, kernel = virtual.build(folder)
     # The interfaces of this namespace.
     run("mount", "-t", "sysfs", "sysfs", "/sys")
