@@ -7,11 +7,12 @@ use picnic_testing::{machine, wait_until};
 #[test]
 fn classes_share_a_saturated_link_within_two_percent() {
     let _machine = machine();
-    // Lanes that the link needs a second to empty: both stay full while a core is taken away.
+    // Lanes that the link needs three seconds to empty: both stay full while a core is taken away. A
+    // fraction of a core fills them.
     let text = "[card]\nwire_backlog = 8192\n[pool]\nbuffers = 32768\n\
                 [host]\nmode = \"echo\"\nqueues = 1\n[[wire]]\n\
-                port = \"generator\"\nsize = 1000\nrate_pps = 40000\nflows = 64\ntcp_share = 0.5\n\
-                [[wire]]\nport = \"generator\"\npackets = 1\n[wire.link]\nrate_mbps = 100\n\
+                port = \"generator\"\nsize = 1000\nrate_pps = 8000\nflows = 64\ntcp_share = 0.5\n\
+                [[wire]]\nport = \"generator\"\npackets = 1\n[wire.link]\nrate_mbps = 20\n\
                 [[tx]]\nfunction = \"bond\"\nmode = \"active-backup\"\nwire = 1\n\
                 [[class]]\nname = \"tcp\"\nmarks = [1]\nweight = 3\n\
                 [[class]]\nname = \"udp\"\nmarks = [2]\nweight = 2\n\
@@ -27,11 +28,11 @@ fn classes_share_a_saturated_link_within_two_percent() {
     // Weights share the link while both lanes have packets: only pieces in which both lanes were full
     // count, and most of them agree.
     let (mut before, mut shares) = (counts(), Vec::new());
-    wait_until("fifteen megabytes are sent while both lanes are full", || {
+    wait_until("seven megabytes are sent while both lanes are full", || {
         let after = counts();
         let grown = [0, 1].map(|class| [0, 1].map(|it| after[class][it] - before[class][it]));
         let [[tcp, tcp_dropped], [udp, udp_dropped]] = grown;
-        if tcp + udp > 1_000_000 {
+        if tcp + udp > 500_000 {
             if tcp_dropped > 0 && udp_dropped > 0 {
                 shares.push(tcp as f64 / (tcp + udp) as f64);
             }
