@@ -24,6 +24,7 @@ use picnic_wcet::calibrate::{
 use picnic_wcet::{Class, CostProfile, Machine, Measured, Method, PathCosts};
 use probe::{Thread, date};
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// The name of the dearest kernel of each class.
 pub type Dearest = BTreeMap<Class, &'static str>;
@@ -45,6 +46,10 @@ pub struct Calibrated {
 /// than a timer interrupt.
 const WATCHED_NS: u64 = 500_000_000;
 const SHORTEST_NS: u64 = 20_000;
+
+/// Longest time for the first few dozen wake-ups of a core, in milliseconds: with slower ones, the
+/// measurement would take minutes.
+const LONGEST_TRIAL_MS: u128 = 100;
 
 /// Measures on a core, or on the last that this process may use, for cards with the names of these
 /// registries. `revision` is the source revision of the program.
@@ -93,6 +98,11 @@ fn doorbell_ps(
     for &core in cores {
         let mut wakes = Wakes::new(core)?;
         let mut clock = wakes.clock(probe);
+        let trial = CalibrationSettings { samples: 1, ..settings };
+        let began = Instant::now();
+        measure(&mut wakes, &trial, &mut clock)?;
+        let took_ms = began.elapsed().as_millis();
+        anyhow::ensure!(took_ms <= LONGEST_TRIAL_MS, "core {core} is busy, and wakes late");
         let found = measure(&mut wakes, &settings, &mut clock)?;
         longest_ps = longest_ps.max(cost_ps(&found, settings.margin));
         let median = Measured { percentile_ps: found.median_ps, ..found };
