@@ -169,7 +169,8 @@ const SOCKET: &str = "PICNIC_CHANNEL_TEST_SOCKET";
 #[test]
 fn host_process() {
     let Ok(socket) = std::env::var(SOCKET) else { return };
-    let mut channel = Channel::open(socket, "echo").unwrap();
+    // The card may not have noticed yet that the last process is gone.
+    let mut channel = wait_for("the channel is free", || Channel::open(&socket, "echo").ok());
     println!("open");
     let mut into = [0; 64];
     loop {
