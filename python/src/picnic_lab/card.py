@@ -17,8 +17,8 @@ from .control import Connection
 from .errors import CardEnded, PicnicError
 from .schema import Report
 
-# Seconds until a started card serves its socket: the first one with tasks measures the machine,
-# which takes minutes if it is busy.
+# Seconds until a started card serves its socket, on a busy machine: the first one with tasks
+# measures it before.
 START_S = 600.0
 # Seconds until a stopped card ends.
 PATIENCE_S = 60.0
