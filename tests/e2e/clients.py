@@ -179,7 +179,7 @@ def load(hosts, clients, network):
             servers.append(hosts.serve("iperf3", "-s", "-p", str(port), port=port))
             transfers.append((name, ["iperf3", "-J", "-c", address, "-p", str(port), "-n", AMOUNT, "-b",
                                      RATE, "-w", WINDOW, *way]))
-        # So many requests, not so many seconds: each connection is opened, used and closed.
+        # A fixed number of requests, not a fixed time: every connection is opened, used and closed.
         asking.append((name, ["curl", "-s", "-f", "--no-progress-meter", "-w", "%{http_code}\n", "-o",
                               "/dev/null", "-Z", "--parallel-immediate", "--parallel-max",
                               str(CONNECTIONS), f"http://{address}:{web.PORT}/file?[1-{REQUESTS}]"]))

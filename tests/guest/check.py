@@ -176,7 +176,7 @@ def same_files(sections, name, clients=1):
     want(len(sums) == 3 * clients and len(set(sums)) == 1, f"{name}: {sums}")
 
 
-# What connections are told of at two wires of this rate, and how many there are.
+# The rate of each of two wires, in bits per second, and the connections over them, in words.
 LINK_BPS = 2e6
 CONNECTIONS = {"balance-rr": "one connection", "balance-xor": "sixteen"}
 

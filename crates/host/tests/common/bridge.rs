@@ -117,8 +117,8 @@ impl Lab {
         self.bed.start(place, &command.split_whitespace().collect::<Vec<_>>(), &[]).unwrap()
     }
 
-    /// Pings an address every ten milliseconds. On a busy machine the kernel may give up a neighbour
-    /// and drop what waits for it, so pings are repeated until all are answered.
+    /// Pings an address every ten milliseconds. On a busy machine the kernel may give up address
+    /// resolution and drop waiting packets, so the pings are repeated until all are answered.
     pub fn pings(&self, place: &str, rest: &str) {
         let ping = format!("ping -q -c 20 -i 0.01 -W 20 {rest}");
         wait_until("pings are answered", || self.is_good(place, &ping));
